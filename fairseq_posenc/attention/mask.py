@@ -85,7 +85,10 @@ class AttentionMask:
         return AttentionMask(bias, allowed, self.fully_masked, causal=self.causal)
 
     def merged_with(self, mask: Tensor) -> AttentionMask:
-        """Return this mask combined with another mask [T, S]: bool, True for forbidden keys, or numbers to add to the scores."""
+        """Return this mask combined with another mask [T, S].
+
+        The other mask is boolean and True for forbidden keys, or contains numbers that are added to the scores.
+        """
         mask = mask[None, None]
         bias, allowed = self.bias, torch.ones_like(mask, dtype=torch.bool).tril() if self.causal else self.allowed
         if self.fully_masked is not None and allowed is not None:

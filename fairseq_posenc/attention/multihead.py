@@ -33,8 +33,8 @@ class Attention(nn.Module):
 
     Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, if requested, weights [B, H, T, S].
     Cost: the largest tensor is [B, H, T, S]. If no weights are requested, this tensor is not stored in two cases: the sentences
-        are long, or only a bias is added to the scores. Exception: on a CPU, the gradient of a bias needs this tensor for short
-        sentences and with dropout.
+        are long, or only a bias is added to the scores. Exception: on a CPU, the gradient of a bias needs this tensor if
+        sentences are short or if dropout is used.
     """
 
     __prepare_scriptable__ = refuse_script

@@ -64,7 +64,7 @@ class SitePositions(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _constant_scales(self, users: dict[str, list[tuple[PositionMethod, int]]]) -> dict[str, float]:
-        """Return the scales of one layer that are floats, by the name of the method."""
+        """Return a mapping from method name to scale at one layer. Scales that are tensors are left out."""
         at, dims, found = Positions.counted(0, 1), self.dims, {}
         for method, layer in users.get("scale", ()):
             scale = method.scale(AttentionContext(at, at, layer=layer, causal=dims.causal, cross=dims.cross))
@@ -110,7 +110,8 @@ class SitePositions(nn.Module):
     def _users_at(self, layer: int) -> dict[str, list[tuple[PositionMethod, int]]]:
         """Return a mapping from each hook to the methods that use this hook at this layer.
 
-        Each method has the index of this layer among the layers of the method (option `layers`).
+        With each method, the mapping contains the index of this layer in the option `layers` of the method. Without this
+        option, this index is the index of the layer in the stack.
         """
         users: dict = {}
         for method in self._serving(layer):

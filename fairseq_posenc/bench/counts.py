@@ -173,9 +173,11 @@ def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
 
 
 def packed(results: dict[str, Any]) -> dict[str, Any]:
-    """Return the results with fewer places. A place is an operator and a function.
+    """Return the results with fewer places. A place is a pair: an operator, and the function of this package or of fairseq to
+    which the operator belongs.
 
-    The row of the method `none` contains all places. The other rows contain only places whose cost differs from this row.
+    The row of the method `none` contains all places. Each other row contains only the places whose cost
+    differs from the cost in the row `none`.
     """
     plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
     if plain is None:

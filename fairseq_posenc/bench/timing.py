@@ -41,7 +41,7 @@ def interleaved(
 
 
 def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, Ratio]:
-    """Return ratios of seconds to the seconds of `base` in the same round."""
+    """Divide the seconds of each action by the seconds of the action `base` in the same round. Return one `Ratio` per action."""
     found = {}
     for name, own in seconds.items():
         shares = sorted(a / b for a, b in zip(own, seconds[base]))

@@ -41,8 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=not_negative,
         metavar="N",
-        help="seed of random parameters. They replace the initial parameters of methods that have no effect at initialisation "
-        "(default: initial parameters)",
+        help="seed of random parameters, which replace the initial parameters of methods that have no effect at initialisation "
+        "(default: no random parameters)",
     )
     parser.add_argument(
         "--data", metavar="FOLDER", help="folder of the prepared data of a run (default: the data folder of the training run)"

@@ -1,4 +1,4 @@
-"""posenc site: an earlier name of the build of docs/ with Sphinx."""
+"""posenc site: build docs/ with Sphinx. This command is an earlier form of `python -m sphinx`."""
 
 from __future__ import annotations
 

@@ -78,7 +78,10 @@ class ForwardStore:
         return self._handed.pop(key, None)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
-        """Return draw(), [B, ...], or the value that the encoder or the decoder has already stored under this name."""
+        """Return the value that the encoder or the decoder has already stored under this name.
+
+        If no value is stored, store and return the result of draw(), [B, ...].
+        """
         if name not in self.pair_draws:
             self.pair_draws[name] = draw()
         return self.pair_draws[name]

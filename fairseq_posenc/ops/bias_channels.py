@@ -34,7 +34,10 @@ def with_channels(
 
 
 def _like(x: Tensor, values: Tensor, channels: int = -1) -> Tensor:
-    """Expand `values` to the first three axes of x [B, H, T, D]: [B, H, T, channels]. -1 keeps the channels of `values`."""
+    """Expand `values` to the first three axes of x [B, H, T, D]: [B, H, T, channels].
+
+    With channels=-1, the number of channels of `values` is unchanged.
+    """
     return values.expand(*x.shape[:3], channels)
 
 

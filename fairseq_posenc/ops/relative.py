@@ -25,7 +25,10 @@ _SHORT = 64
 
 
 def same_in_all_layers(key: Hashable, vectors: Vectors, ctx: AttentionContext) -> Vectors:
-    """Wrap `vectors` so that all layers with the same counted positions share its results, which must not require gradients."""
+    """Wrap `vectors` so that all layers with the same positions share the results of `vectors`.
+
+    The results must not require gradients. If positions are not counted (see `Positions`), `vectors` is returned unchanged.
+    """
     queries, keys = ctx.queries, ctx.keys
     if queries.start is None or keys.start is None:
         return vectors
@@ -144,7 +147,8 @@ def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
 def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:
     """Return whether to compute all vectors of the clipped table.
 
-    The result is True if the table has fewer vectors than there are distances. It is also True if positions are not counted.
+    The result is True if the table has fewer vectors than there are distances. It is also True if
+    positions are not counted (see `Positions`).
     """
     counted = rows.start is not None and columns.start is not None
     return not counted or 2 * limit + 1 < rows.ids.size(1) + columns.ids.size(1) - 1
@@ -181,7 +185,7 @@ def spread(columns: Tensor, index: Tensor) -> Tensor:
 
 
 def spread_clipped(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Read the column of the clipped distance of each key: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
+    """Return for each query and key the column of their clipped distance: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
     return SpreadClipped.apply(columns, queries, keys, limit)
 
 

@@ -99,7 +99,8 @@ def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | 
     Return None if the context contains no tokens.
 
     count: with "start", the first sentence has label 1. With "end", sentences are counted backwards from the last source
-    sentence, which has label 1. If the target has more sentences than the source, the additional sentences also have label 1.
+    sentence, which has label 1. With "end", if the target has more sentences than the source, the additional sentences also have
+    label 1.
     """
     number, sentences_of_source = separator.of_queries(ctx), separator.sentences(ctx)
     if number is None or count == "start":

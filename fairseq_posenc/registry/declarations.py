@@ -197,7 +197,10 @@ def _parse(path: Path) -> ast.Module:
 
 @functools.cache
 def _read(path: Path) -> dict[str, Any]:
-    """Return name -> constant or class of a file. Classes of methods contain only their docstring, options and card."""
+    """Return a mapping from name to value, for the constants and classes of a file.
+
+    A class of a method contains only its docstring, options and card.
+    """
     public = ("Dims", "HeadOptions", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
     names = {name: getattr(core, name) for name in public} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))

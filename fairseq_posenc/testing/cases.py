@@ -112,7 +112,7 @@ def defaults() -> list[Case]:
 
 @functools.cache
 def all_cases() -> list[Case]:
-    """Return the cases of all methods with all specs of `specs`, at every site of the card."""
+    """Return one case for every method, site of the card, and spec that `specs` returns for this method and site."""
     return [Case(spec, case.site) for case in defaults() for spec in specs(case.name, case.site)]
 
 

@@ -207,7 +207,10 @@ def check_effect(case: Case) -> None:
 
 
 def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
-    """Copy all parameters that both models have from `model` to `other`. Return whether this copies all parameters of `other`."""
+    """Copy all parameters that both models have from `model` to `other`.
+
+    Return True if every parameter of `other` is overwritten.
+    """
     own: dict[str, Tensor] = other.state_dict()
     given = {name: x for name, x in model.state_dict().items() if name in own and name != "positions_version"}
     nn.Module.load_state_dict(other, given, strict=False)

@@ -197,7 +197,10 @@ def _here(at: Place, row: int, head: int, projections: dict, query, key, value, 
 
 
 def projected(which: str, oracle: Oracle, at: Place) -> list:
-    """Return the projected vector of this head for every column. If there is no projection, use the input instead."""
+    """Return the query, key or value vector of this head for every column.
+
+    The vector is the projected input. If there is no projection, the vector is the input.
+    """
     change = {"q": oracle.query_input, "k": oracle.key_input, "v": oracle.value_input}[which]
     ids = at.query_ids if which == "q" else at.key_ids
     changed = [change(x, position, at) for x, position in zip(at.inputs["qkv".index(which)], ids)]

@@ -73,7 +73,7 @@ This page is generated, so do not edit it. The values of this project come from 
 
 * the **card** of each method. A card is a list of facts about a method, such as its sites and its number of parameters. Tests
   compare the card with the code.
-* the number of parameters, which a formula on the card computes.
+* a formula on the card, which computes the number of parameters.
 * the [benchmark](../results/README.md#benchamd_epyc_2_cores) on two CPU cores.
 """
 
@@ -138,9 +138,10 @@ Two statements in the text of the paper are also contradicted:
 * The paper says that T5 and adaptive T5 are "considerably slower than the sinusoidal approach and use extra memory and
   parameters". The columns of time and memory do not show this. `at5` is a reconstruction, because the full
   text of the paper on adaptive T5 was not available.
-* The paper says that relative positions need mh(2n-1)d parameters (m layers, h heads, n positions), and
-  computes "12 · 12 · (2 · 512 - 1) = 147K". This product does not contain the factor d. The next table shows the number with
-  this factor (`huang3`, d = 64) and the number without it (`huang2`).
+* The paper says that relative positions need mh(2n-1)d parameters. m is the number of layers, h the number of
+  heads, n the number of positions, and d the width of a head. The paper computes
+  "12 · 12 · (2 · 512 - 1) = 147K". This product does not contain the factor d. The next table shows the number with this factor
+  (`huang3`, d = 64) and the number without it (`huang2`).
 """
 
 

@@ -61,8 +61,8 @@ The column `code` contains the repository of the authors. The mark "(not the aut
 
 ## Not available as a method
 
-The column `reason` explains why. Some methods are available in another form, such as a model option. The column then names this
-form.
+The column `reason` explains why a method is not available. Some methods are available in another form, such as a model option.
+The column then names this form.
 
 
 {missing}

@@ -280,5 +280,8 @@ def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> d
 
 
 def splits(seed: int, sizes: dict[str, int] = SIZES, lengths: Lengths | None = None) -> dict[str, list[tuple[str, str]]]:
-    """Return part -> list of (source, target). Every source sentence occurs only once in all parts together."""
+    """Return a mapping from part ("train", ...) to a list of sentence pairs (source, target).
+
+    Every source sentence occurs only once in all parts together.
+    """
     return {part: [(left, right) for _, left, right in drawn] for part, drawn in drawn_splits(seed, sizes, lengths).items()}

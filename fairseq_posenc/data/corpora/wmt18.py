@@ -36,7 +36,8 @@ _PARACRAWL = "https://s3.amazonaws.com/web-language-models/paracrawl/release1/pa
 class Corpus:
     """A corpus of parallel training text.
 
-    archives: other language ("de" or "cs") -> archive. member: template for the names of the files in the archive.
+    archives: a mapping from the language other than English ("de" or "cs") to the archive.
+    member: template for the names of the files in the archive.
     """
 
     name: str

@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=100,
         metavar="N",
-        help="number of repeated words to average over, the most frequent first (default: %(default)s)",
+        help="number of words, the most frequent first. Each sentence repeats one word. Results are means (default: %(default)s)",
     )
 
     command = found["reordering"]
@@ -102,7 +102,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     command.add_argument("--beam", type=positive, default=4, metavar="N", help="beam size (default: %(default)s)")
 
     command = found["lengths"]
-    command.add_argument("--parts", nargs="+", metavar="PART", help="test sets of score.json, combined (default: all)")
+    command.add_argument(
+        "--parts",
+        nargs="+",
+        metavar="PART",
+        help="test sets of score.json, whose sentences are combined (default: all test sets)",
+    )
     command.add_argument(
         "--seen",
         type=positive,

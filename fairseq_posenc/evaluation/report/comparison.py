@@ -445,7 +445,7 @@ def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
     """Return one row per method: first the expected specs in the given order, then other methods in alphabetical order.
 
     An expected spec without runs also has a row. Runs with the same options are in one row, even if their specs are written
-    differently. Raise PositionError for a wrong expected spec.
+    differently. Raise PositionError if an expected spec is invalid.
     """
     groups = _groups(records)
     names = {key: _name(runs, expected) for key, runs in groups.items()}

@@ -80,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--row", nargs="+", default=[], metavar="SETTING",
-        help="options of fairseq-train, such as lr, that are added to row names in tables. Use them if rows of one method "
+        help="options of fairseq-train, such as lr, that are added to row names in tables. Use --row if rows of one method "
         "differ in these options",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="JSON output: an array with one object per test set")

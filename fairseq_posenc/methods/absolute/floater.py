@@ -61,7 +61,8 @@ class Floater(PositionMethod):
         * Cross-attention also has paths, as in the authors' code. The paper does not describe positions in cross-attention.
     Cost: 2 d^2 + 4 d parameters per network, and d per path, with three paths per layer. The solver takes T * substeps sequential
         steps, for any number of sentences. These steps are the minimum cost of the method. With solver=rk4, each step calls the
-        networks four times. adjoint=true does not store activations of these calls and integrates once more, backwards.
+        networks four times. With adjoint=true, the activations of these calls are not stored. The backward pass then
+        integrates a second time, from later positions to earlier positions.
     Raises: PositionError if torchdiffeq is not installed. PositionError for at=input in cross-attention. PositionError for
         at=input with share=layers or share=none. PositionError for keys and queries of different widths. PositionError for
         non-integer positions. On a CPU, PositionError for a path that is not finite.

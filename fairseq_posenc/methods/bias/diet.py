@@ -142,7 +142,7 @@ class DietLinformer(_Diet):
     Shapes: project_input of keys and values [B, S, C] -> [B, rank, C]. attend -> [B, H, T, D].
     Source: Chen et al. (2021). Wang et al. (2020) for Linformer.
     Deviations:
-        * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$ of the hidden size (scale=model).
+        * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$, where $d$ is the hidden size (scale=model).
         * The width of the position vectors is an option. Equation 4 prints d.
         * E is indexed by position, so that the compressed keys do not contain padding.
         * The initial E is uniform, as in a linear layer. Position vectors start normal with standard deviation 0.02.

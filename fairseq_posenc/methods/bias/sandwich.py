@@ -21,7 +21,7 @@ class Sandwich(PositionMethod):
     Source: Chi, Fan, Rudnicky and Ramadge (2023), whose text and code were not read. Code: NVIDIA/NeMo.
     Deviations:
         * The method is reconstructed from NeMo.
-        * The width of 128 is unverified. NeMo has the width of a head.
+        * The width of 128 for the sinusoids is unverified. In NeMo, the sinusoids have the width of a head.
         * Public implementations differ in the first j.
         * Encoder and cross-attention are extensions of this project. They do not distinguish left from right.
     Cost: no parameters. One vector of T + S - 1 sums per forward pass.

@@ -50,7 +50,7 @@ class _Spe(PositionMethod):
         return None if self.training else torch.Generator(device).manual_seed(_EVALUATION_SEED + number)
 
     def gate(self, ctx: AttentionContext) -> Tensor:
-        """Return the share of the plain product in each channel: [H, 1, D, 1]."""
+        """Return the share of the product without positions in each channel: [H, 1, D, 1]."""
         return at_least_float32(self.of_layer(self.get_parameter("gates"), ctx)).sigmoid()[:, None, :, None]
 
     @recurrent
@@ -175,8 +175,8 @@ class SineSpe(_Spe):
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Encode queries or keys: [B, H, T, D] -> [B, H, T, D'].
 
-        The product of an encoded query and an encoded key is sum_i q_i k_i P'_i. With random codes, the product is random. The
-        mean of the product over the noise is this sum.
+        The product of an encoded query and an encoded key is sum_i q_i k_i P'_i. With exact=false, the
+        encoded vectors are random codes, so the product is random. The mean of the product over the noise is this sum.
         """
         frequencies, gains, plain = self._shared_sines(which, ctx)
         offsets = at_least_float32(self.offsets).mT if which == "query" else None  # theta, for queries only
@@ -199,7 +199,10 @@ class SineSpe(_Spe):
         return handed or self._sines(ctx)
 
     def _sines(self, ctx: AttentionContext) -> tuple[Tensor, Tensor, Tensor]:
-        """Return frequencies and gains of the cosines, [H, K, D] each, and the factor of the plain product, [H, D]."""
+        """Return the frequencies and gains of the cosines, [H, K, D] each, and the factor of the plain product, [H, D].
+
+        The plain product is the product of query and key without positions.
+        """
         frequencies = math.pi * at_least_float32(self.frequencies).sigmoid()  # [H, D, K]
         gains = F.softplus(at_least_float32(self.gains)) / (2 * self.options.sines) ** 0.5
         plain = gains.new_zeros(gains.shape[:2]) if self.gates is None else self.gate(ctx)[:, 0, :, 0]  # [H, D]
@@ -216,7 +219,10 @@ class SineSpe(_Spe):
         return _Features.apply(x, waves.transpose(0, 1))
 
     def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
-        """Project the result of `_features` onto random noise: [B, H, T, R]. Blocks of counted positions use the same waves."""
+        """Project the result of `_features` onto random noise: [B, H, T, R].
+
+        Counted positions (see `Positions`) are computed in blocks. All blocks use the same waves (see `_Features`).
+        """
         noise = ctx.prepared[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]
         counted = at.start is not None
         ids = at.ids[:, :_WAVE_BLOCK] - at.start if counted else at.ids

@@ -216,10 +216,11 @@ def _on_cpu(
 def _with_products(
     grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, product: Tensor, of_q: Tensor, of_k: Tensor, of_gate: Tensor
 ) -> None:
-    """Compute the gradients of `_on_cpu` on an accelerator, with matrix products.
+    """Compute the same gradients as `_on_cpu`, but with matrix products. This function is used on an accelerator.
 
     For each gradient, the elementwise products of the other two factors are written to `product`. A matrix product multiplies
-    them by `grad` and sums them. If positions differ between sentences, the products with `grad` for the gates are elementwise.
+    these products by `grad` and sums them. Exception: the gradient of the gates, if positions differ between sentences. This
+    gradient is computed with an elementwise multiplication by `grad`.
     """
     gates = _gates(gate, rows)
     torch.mul(k.unsqueeze(2), gates, out=product)  # [B, H, c, S, D]

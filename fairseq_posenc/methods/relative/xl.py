@@ -22,8 +22,10 @@ class TransformerXL(PositionMethod):
     Deviations:
         * The sinusoids have no dropout.
         * There is no memory of earlier segments.
-        * The survey counts the projection once per head. The heads split one projection.
-        * Encoder and cross-attention are extensions of this project. XLNet has the same form in both directions.
+        * The survey counts the projection once per head. In this project, one projection contains the channels of all
+          heads.
+        * Encoder and cross-attention are extensions of this project. XLNet uses the same
+          equation for earlier and later keys.
     Cost: 2 d + L d^2 parameters per stack, L (2 d + d^2) with share=none. Memory O(B H T (T + S)). W_R R is computed once
         per layer and forward pass. A decoding step computes one row of W_R R per layer.
     """

@@ -34,7 +34,8 @@ class FourierRope(PositionMethod):
     Shapes: rotate [B, H, T, D] -> same.
     Source: Hua et al. (2024). Code: TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py.
     Deviations:
-        * The map is not a rotation, so scores depend on absolute positions. Moving all positions changes them.
+        * The map is not a rotation, so scores depend on absolute positions. If a constant is added to all
+          positions, the scores change.
         * Pairs without a position have sine 0. The code has sine 1, which doubles their part of the score (zero=code).
         * All layers share the matrices. They are random and not trained, as in all configurations of the code.
         * Encoder and cross-attention are extensions of this project.

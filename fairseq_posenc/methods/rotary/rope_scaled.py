@@ -30,8 +30,8 @@ class RopeScaled(PositionMethod):
     Source: Chen et al. (2023), linear. bloc97 (2023), ntk and dynamic. Peng et al. (2024), yarn. Code: Hugging Face's rope
         utilities, also for llama3.
     Deviations:
-        * yarn's ramp is linear in the index i of the pair, as in the authors' code and Hugging Face's. The paper's ramp is
-          linear in the number of turns within L_0.
+        * yarn's ramp is linear in the index i of the pair, as in the authors' code and in the code of Hugging Face. The
+          paper's ramp is linear in the number of turns within L_0.
         * The index at which yarn's ramp starts (wavelength L_0/32) is rounded down. The index at which the ramp ends (L_0) is
           rounded up.
         * In the encoder, dynamic uses the length of each source sentence.
@@ -165,8 +165,10 @@ class RopeScaled(PositionMethod):
         return plain * grown ** (-2 / (width - 2) * torch.arange(width // 2, dtype=torch.float64, device=device))
 
     def _ramp(self) -> Tensor:
-        """Return 0 for pairs with at least 32 turns within the trained length, 1 for pairs with less than one turn, and a ramp
-        between: [pairs].
+        """Return one number between 0 and 1 per pair of channels: [pairs].
+
+        The number is 0 for pairs with at least 32 turns within the trained length. It is 1 for pairs with less than one turn.
+        Between these limits, the number rises linearly with the index of the pair.
         """
 
         def pair(turns: float) -> float:

@@ -87,7 +87,10 @@ class StructuralTransformer(PositionMethod):
 
     @classmethod
     def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
-        """Return the first labels of every path, [S, S, slots], or one number per path, [S, S, 1]."""
+        """Return the first `slots` labels of the path between every two tokens: [S, S, slots].
+
+        With paths=feature, return a hash of each path instead: [S, S, 1].
+        """
         slots = {"convolution": 4, "attention": 4, "average": 5, "sum": 5}.get(options.paths) or max(2, len(sentence))
         labels = by_token(paths_by(options.graph, sentence, slots)[0], sentence.words, 2)
         size = np.arange(len(sentence.words))
@@ -140,7 +143,7 @@ class StructuralTransformer(PositionMethod):
         return BankSums.apply(probs, self._mapped("value", r, ctx).to(probs.dtype), index)
 
     def _relations(self, ctx: AttentionContext, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return r of the distinct paths, [P, w], and the number of the path between every two words, [B, S, S].
+        """Return the vectors r of the distinct paths, [P, w], and the index of the path between every two words, [B, S, S].
 
         `known` is r, if another hook has already computed it.
         """

@@ -108,7 +108,10 @@ def _sums(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
 
 def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    """Return, for every vector of the bank, the sum of weights_ts x_t over the pairs that select it, in float32 or wider."""
+    """Return one sum for every vector of the bank: the sum of weights_ts x_t over the pairs (t, s) that select this vector.
+
+    The sums are computed in float32 or wider.
+    """
     shape = bank.shape
     x, bank = _as_one_head(x, bank)
     total = torch.zeros_like(bank, dtype=torch.promote_types(bank.dtype, torch.float32))

@@ -32,14 +32,17 @@ class Halves(NamedTuple):
 class DecayedProducts(torch.autograd.Function):
     """Compute sum_i q_ti k_si exp(p_ti - p_si) for keys s up to query t: q [B, H, T, D], k and p [B, H, S, D] -> [B, H, T, S].
 
-    The queries are the last T of the keys. No channel of p increases from one key to the next. Products with later keys are 0.
+    The T queries have the positions of the last T keys. No channel of p increases from one key to the next. Products with later
+    keys are 0.
 
     Equation: y_ts = sum_i q_ti k_si f_tsi with f_tsi = exp(p_ti - p_si). With g the gradient of y, the gradient of q_ti is u_ti
         = sum_s g_ts k_si f_tsi, and the gradient of k_si is w_si = sum_t g_ts q_ti f_tsi. The gradient of p is q u - k w.
 
-    For a key b between s and t, f_tsi = exp(p_ti - p_bi) exp(p_bi - p_si). No exponent is positive, so nothing overflows. The
-    scores of queries in a second half and keys in the first half of the same pair are therefore one matrix product of decayed
-    vectors. In this product, b is the last word of the first half. For keys before the first query, b is the first query.
+    For a key b between s and t, f_tsi = exp(p_ti - p_bi) exp(p_bi - p_si). No exponent is positive, so nothing overflows.
+
+    A sentence is divided recursively into pairs of halves (see `Halves`). For each pair, the scores of queries in the second half
+    and keys in the first half are therefore one matrix product of decayed vectors. In this product, b is the last word of the
+    first half. For keys before the first query, b is the first query.
     Args:
         halves: `Halves.of(T)`.
     Cost: stores T D log2(T) factors per sentence and head in float32 or wider. Also stores T D log2(T) elements of decayed

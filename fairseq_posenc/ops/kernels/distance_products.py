@@ -30,7 +30,10 @@ class Layout(NamedTuple):
     needed: Literal["before", "after"] | None = None
 
     def blocks(self, rows: int, columns: int, x: Tensor) -> Iterator[tuple[slice, slice, slice]]:
-        """Yield blocks of rows, their columns, and the vectors of the distances between them."""
+        """Yield the rows of each block, the columns of these rows, and the vectors of the distances.
+
+        The distances are the distances between these rows and these columns.
+        """
         size = rows_per_block(rows, x)
         for first in range(0, rows, size):
             end = min(first + size, rows)

@@ -56,7 +56,10 @@ class DiagonalSums(torch.autograd.Function):
 
 
 def diagonal_sums_at_once(matrix: Tensor) -> Tensor:
-    """Compute `DiagonalSums` with two kernels: padding, and a sum over a view whose rows start one distance apart."""
+    """Compute `DiagonalSums` with two kernels: padding, and a sum over the rows of a view.
+
+    Each row of the view starts one column later than the row before it. One column of the view is therefore one diagonal.
+    """
     *leading, rows, columns = matrix.shape
     padded = F.pad(matrix, (rows, 0, 0, 1))  # [..., T + 1, T + S]; only zeros of the last row are read
     strides = padded.stride()

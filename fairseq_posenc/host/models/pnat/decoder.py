@@ -85,9 +85,9 @@ class ParallelDecoder(Decoder):
     def place(self, encoder_out: EncoderOut, tokens: Tensor, target: Tensor | None = None) -> Placement:
         """Return the decoder inputs and their positions for sentences with the lengths of `tokens`.
 
-        With a target [B, T], the positions are searched. In training, a share of the sentences (--predicted-positions) uses
-        predicted positions instead. Without a target, the positions are predicted. Without a position predictor, the inputs keep
-        their order.
+        With a target [B, T], a search assigns a position to each input. In training, a share of the sentences
+        (--predicted-positions) uses predicted positions instead. Without a target, the positions are predicted. Without a
+        position predictor, the inputs keep their order.
         """
         words = tokens.ne(self.padding_idx)
         inner = inner_words(words)

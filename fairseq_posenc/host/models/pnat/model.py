@@ -200,7 +200,10 @@ class PNATModel(PositionTransformer):
         return decoder_out._replace(output_tokens=best, output_scores=scores)
 
     def _unknown_words(self, lengths: Tensor) -> DecoderOut:
-        """Return sentences of a start symbol, unknown tokens and an end symbol, with these lengths [B] clamped to the limits."""
+        """Return sentences that consist of a start symbol, unknown tokens and an end symbol.
+
+        `lengths` [B] are the lengths of the sentences. They are limited to the range from 2 to the maximum length.
+        """
         lengths = lengths.clamp(2, self.decoder.max_positions())
         at = torch.arange(int(lengths.max()), device=lengths.device)
         last = lengths.unsqueeze(1) - 1

@@ -87,7 +87,7 @@ class Stack(nn.Module):
         return layer(*args)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-        """Rename the position table of a checkpoint of stock fairseq to this plugin's name."""
+        """In a checkpoint of stock fairseq, give the position table the parameter name that this plugin uses."""
         for key in [key for key in state_dict if key.startswith(f"{name}.embed_positions.")]:
             tensor = state_dict.pop(key)
             if key.endswith(".weight"):
