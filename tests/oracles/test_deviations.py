@@ -63,7 +63,10 @@ SAYS = {
         "three paths, for queries, keys and values",
         "one path per layer, added to the input of the layer",
     ],
-    "fope": ["If a constant is added to all positions, the scores change", "The code has sine 1, which doubles their part of the score"],
+    "fope": [
+        "If a constant is added to all positions, the scores change",
+        "The code has sine 1, which doubles their part of the score",
+    ],
     "forgetting": ["The authors' gates start at b = 0 (start=0)"],
     "grape_a": ["The paper was not read", "The authors pass them through a learned RMSNorm first"],
     "grape_ap": [
