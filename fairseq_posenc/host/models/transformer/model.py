@@ -99,7 +99,8 @@ class PositionTransformer(TransformerModel):
                 f"--{side}-halting", choices=HALTING,
                 help=f"adaptive computation time in the {side}: each token halts after at most --{side}-layers steps. Later "
                 "steps do not change the output of a halted token. Other tokens still attend to the hidden state of the halted "
-                "token. With continue, later steps update this hidden state. With copy, it stays constant (default: no token halts)",
+                "token. With continue, later steps update this hidden state. With copy, it stays constant (default: no token "
+                "halts)",
             )  # fmt: skip
         for site, option in SPEC_OPTIONS.items():
             parser.add_argument(
