@@ -2,9 +2,9 @@
 
 import pickle
 import resource
+import struct
 import subprocess
 import sys
-import types
 import zipfile
 from argparse import Namespace
 
@@ -16,15 +16,8 @@ from fairseq_posenc.core import PositionError
 from fairseq_posenc.host.checkpoints import average, bounds, read, repair
 from tests.checkpoints.files import write_checkpoint
 
-#: the writer of pickles in Python. The writer in C has a limit of nested lists in Python 3.12 and 3.13
-IN_PYTHON = types.SimpleNamespace(Pickler=pickle._Pickler, __name__="pickle")
-
-
-def _nested(depth: int) -> list:
-    inner: list = []
-    for _ in range(depth):
-        inner = [inner]
-    return inner
+#: place of 100,000 nested lists. pickle cannot write them, because it writes nested lists recursively
+NESTED = "100,000 nested lists"
 
 
 def _shared(depth: int) -> list:
@@ -71,9 +64,9 @@ EVIL = {
     ),
     "meta": (lambda state: state["model"].update(weight=torch.empty(2**40, device="meta")), "without data"),
     "array": (lambda state: state["extra_state"].update(value=numpy.zeros(2**20)), "numpy array has 8,388,608 bytes"),
-    "lists": (lambda state: state["cfg"]["task"].update(data=_nested(100_000)), "32 containers"),
-    "lists of the state": (lambda state: state.update(more=_nested(100_000)), "32 containers"),
-    "Namespace": (lambda state: state["cfg"].update(model=Namespace(layers=_nested(1000))), "32 containers"),
+    "lists": (lambda state: state["cfg"]["task"].update(data=NESTED), "32 containers"),
+    "lists of the state": (lambda state: state.update(more=NESTED), "32 containers"),
+    "Namespace": (lambda state: state["cfg"].update(model=Namespace(layers=NESTED)), "32 containers"),
     "shared lists": (lambda state: state["cfg"]["task"].update(data=_shared(12)), "values"),
     "shared lists of settings": (lambda state: state["cfg"]["task"].update(data=_shared(5)), "cfg: more than 100,000"),
     "circle": (lambda state: state["cfg"]["task"].update(data=_circle()), "32 containers"),
@@ -89,12 +82,8 @@ def test_a_checkpoint_larger_than_its_file_is_one_line(tmp_path, change, words):
     write_checkpoint(path, tmp_path)
     state = torch.load(path, weights_only=False)
     change(state)
-    recursion = sys.getrecursionlimit()
-    sys.setrecursionlimit(2_000_000)  # pickle writes nested lists recursively
-    try:
-        _in_large_stack(lambda: torch.save(state, path, pickle_module=IN_PYTHON))
-    finally:
-        sys.setrecursionlimit(recursion)
+    torch.save(state, path)
+    _rewrite(path, _with_nested_lists)
     assert path.stat().st_size < 20_000_000
     for use in (read.read, lambda path: average.average([path])):
         with pytest.raises(PositionError) as error:
@@ -105,16 +94,10 @@ def test_a_checkpoint_larger_than_its_file_is_one_line(tmp_path, change, words):
             repair.repair(tmp_path)
 
 
-def _in_large_stack(work) -> None:
-    import threading
-
-    before = threading.stack_size(512 * 2**20)
-    try:
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    finally:
-        threading.stack_size(before)
+def _with_nested_lists(archive, name, content) -> None:
+    """Write a record of an archive, with nested lists in the place of the text NESTED."""
+    text = pickle.BINUNICODE + struct.pack("<I", len(NESTED)) + NESTED.encode()
+    archive.writestr(name, content.replace(text, pickle.EMPTY_LIST * 100_000 + pickle.APPEND * 99_999))
 
 
 def test_shared_weights_are_no_bomb(tmp_path):
