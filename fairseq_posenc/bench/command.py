@@ -68,7 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="number of CPU threads; 1 measures CPU time instead of wall-clock time (default: %(default)s)",
+        help="number of CPU threads. With one thread on a CPU, CPU time is measured. Otherwise, wall-clock time is measured "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--profile",

@@ -35,14 +35,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     for option, default, meaning in (
         ("--embed-dim", 512, "embedding dimension"), ("--heads", 8, "attention heads"), ("--layers", 6, "layers"),
-        ("--max-positions", 1024, "maximum sentence length in tokens"),
+        ("--max-positions", 1024, "maximum sentence length, in tokens,"),
     ):  # fmt: skip
         parser.add_argument(
             option,
             type=positive,
             default=default,
             metavar="N",
-            help=f"{meaning}, for the number of parameters (default: {default})",
+            help=f"{meaning} of the model for which parameters are counted (default: {default})",
         )
     parser.add_argument(
         "--columns",

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=not_negative,
         metavar="N",
-        help="seed of random parameters, which replace the initial parameters of methods that have no effect at initialisation "
+        help="seed of random parameters for specs. Random parameters replace initial parameters that have no effect "
         "(default: no random parameters)",
     )
     parser.add_argument(

@@ -101,7 +101,8 @@ def _antipova(cost: dict[tuple[str, str, str], float]) -> str:
             ]
         )
     wrong = sum(cell.endswith(_CONTRADICTION) for row in rows for cell in row)
-    relative = registry.card("shaw").extrapolation, registry.card("t5").extrapolation
+    relative = {registry.card("shaw").extrapolation, registry.card("t5").extrapolation}
+    assert len(relative) == 1
     return f"""\
 ## Antipova and Horban (2024), Table 1
 
@@ -124,11 +125,12 @@ paper and this project. The columns contain:
 
 {wrong} of the 18 signs of the paper contradict this project:
 
-* In both `shaw` and `t5`, long distances share one table entry. The field `extrapolation` is `{relative[0]}` for `shaw` and
-  `{relative[1]}` for `t5`. So either both methods are inductive, or neither is. The paper calls `t5` inductive and `shaw` not
+* In both `shaw` and `t5`, long distances share one table entry. The field `extrapolation` of both cards is
+  `{relative.pop()}`. So either both methods are inductive, or neither is. The paper calls `t5` inductive and `shaw` not
   inductive.
 * `tupe_rel` has {numbers["tupe_rel"]:,} parameters. `learned` has {numbers["learned"]:,}. The ratio is
-  {numbers["tupe_rel"] / numbers["learned"]:.1f}, because `tupe_rel` also contains a table of absolute positions. The paper calls
+  {numbers["tupe_rel"] / numbers["learned"]:.1f}, because `tupe_rel` contains a table of absolute positions and two
+  projections. The table and the two projections each have as many parameters as `learned`. The paper calls
   `tupe_rel` efficient and `learned` inefficient.
 * `t5` has {numbers["t5"]:,} parameters and `at5` has {numbers["at5"]:,}. No other learned method in this table
   has fewer parameters. The paper calls both methods inefficient. It calls `shaw` with {numbers["shaw"]:,} parameters efficient.

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument(
         "--mix",
         metavar="NUMBERS",
-        help="numbers of sentences per line, such as 1-2, for one text in which these numbers are mixed",
+        help="numbers of sentences per line, such as 1-2, for one text. Lines with all these numbers are in random order",
     )
     parser.add_argument(
         "--separator",
@@ -58,7 +58,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--sentences, the largest allowed N)",
     )  # fmt: skip
     parser.add_argument(
-        "--seed", type=integer, metavar="N", help="seed of the random division into documents with --mix, at least 0 (default: 1)"
+        "--seed",
+        type=integer,
+        metavar="N",
+        help="seed for --mix, at least 0. The seed determines the random division of the text into lines (default: 1)",
     )
     parser.add_argument(
         "--epoch",

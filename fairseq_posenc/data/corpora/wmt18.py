@@ -294,9 +294,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--clean",
         choices=("none", "basic"),
         default="none",
-        help="filter of sentence pairs. none removes pairs with an empty side, and pairs that are not UTF-8. basic also removes "
-        "repeated pairs, pairs with equal sides, pairs with control characters, pairs with more than 250 words on a side, and "
-        "pairs whose numbers of words differ by a factor of more than 1.5 (default: %(default)s)",
+        help="filter of sentence pairs. The filter none removes only pairs with an empty side and pairs that are not UTF-8. The "
+        "filter basic also removes repeated pairs, pairs with equal sides, pairs with control characters, pairs with more than "
+        "250 words on a side, and pairs whose numbers of words differ by a factor of more than 1.5 (default: %(default)s)",
     )
     for name in MORE:
         parser.add_argument(f"--{name}", action="store_true", help=f"additional training data: {name}")

@@ -72,7 +72,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=100,
         metavar="N",
-        help="number of words, the most frequent first. Each sentence repeats one word. Results are means (default: %(default)s)",
+        help="number of words: the N most frequent words of the dictionary. Each sentence repeats one word. All results are "
+        "means over the words (default: %(default)s)",
     )
 
     command = found["reordering"]
@@ -112,8 +113,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seen",
         type=positive,
         metavar="WORDS",
-        help="length of the longest source sentence in the training data. The table then also compares longer sentences with "
-        "sentences up to this length",
+        help="length of the longest source sentence in the training data. The table then also contains the BLEU of longer "
+        "sentences minus the BLEU of sentences up to this length",
     )
     command.add_argument("--baseline", metavar="SPEC", help="method of the baseline (default: sinusoidal, or else the first run)")
 

@@ -50,8 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--published", type=Path, metavar="FILE", help="JSON file of published scores, for an additional column")
     parser.add_argument(
         "--seed-variance", "--chance", dest="seed_variance", type=Path, metavar="FILE|FOLDER",
-        help="other runs with several seeds (folder), or their scores (JSON file). Their variance and the variance of the "
-        "table are pooled. Rows with one or two seeds use this pooled variance",
+        help="other runs with several seeds (folder), or their scores (JSON file). The seed variance of these runs and the "
+        "seed variance of the table are pooled. Rows with one or two seeds use this pooled variance",
     )  # fmt: skip
     parser.add_argument(
         "--seed-test", choices=SEED_TESTS, default="welch",

@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compare a repetition of a training run with the committed run, which is the original run in results/. Print the "
         "scores, the validation loss and the number of parameters of both runs. Exit with status 1 if a difference is larger "
-        "than the differences that two seeds of one method usually have. recipes/reproduce trains the "
+        "than expected between two seeds of one method, or if the settings of the runs differ. recipes/reproduce trains the "
         "repetition and then calls this command."
     )
     parser.add_argument("committed", type=Path, metavar="COMMITTED", help="folder of the committed run: RESULTS/METHOD/seedN")

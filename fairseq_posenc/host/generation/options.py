@@ -55,8 +55,9 @@ class SegmentConfig(FairseqDataclass):
     segments_forced: str = field(
         default="",
         metadata={
-            "help": "separator token. A translation must have as many sentences as its source. A target sentence has 1 to "
-            "1.2 n + 10 tokens, where n is the number of tokens of the source sentence (default: not forced)",
+            "help": "separator token. A translation must have as many sentences as its source. A target sentence has at "
+            "least one token and at most 1.2 n + 10 tokens, where n is the number of tokens of the source sentence "
+            "(default: not forced)",
             "metavar": "TOKEN",
         },
     )

@@ -51,8 +51,8 @@ class PNATModel(PositionTransformer):
         add("--bridge", choices=sorted(BRIDGES), default="copy",
             help="function that computes the decoder inputs from the source vectors (default: %(default)s)")  # fmt: skip
         add("--bridge-states", choices=("embedding", "encoder", "words"), default="encoder",
-            help="source vectors of the bridge: embeddings with sinusoids, encoder outputs, or embeddings without positions "
-            "(default: %(default)s)")  # fmt: skip
+            help="source vectors that --bridge reads. embedding: word embeddings with sinusoids. encoder: encoder outputs. "
+            "words: word embeddings without positions (default: %(default)s)")  # fmt: skip
         add("--position-search", choices=(*sorted(MATCHINGS), NO_SEARCH), default="greedy",
             help="search that assigns target positions to decoder inputs in training. greedy: largest score first. authors: "
             "greedy, with scores normalised before each choice. hungarian: largest sum of scores. none: no search, for a plain "
@@ -83,8 +83,9 @@ class PNATModel(PositionTransformer):
             "(default: %(default)s)")  # fmt: skip
         for loss, weight, what in (
             ("word", 1.0, "of the words"), ("position", 1.0, "of the predicted positions"),
-            ("search", 0.0, "of the search. --search-score cosine: cross-entropy of the assigned positions, from the softmax of "
-            "the scores. --search-score words: negative log-likelihood of the target tokens"),
+            ("search", 0.0, "of the search. With --search-score cosine, the loss is the cross-entropy of the assigned "
+            "positions, computed from the softmax of the scores. With --search-score words, the loss is the negative "
+            "log-likelihood of the target tokens"),
         ):  # fmt: skip
             add(f"--{loss}-loss-weight", type=number, default=weight, metavar="W",
                 help=f"weight of the loss {what} (default: %(default)s)")  # fmt: skip
