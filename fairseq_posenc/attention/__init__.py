@@ -1,4 +1,4 @@
-"""Multi-head attention with positions (torch only)."""
+"""Multi-head attention with positions. This package does not import fairseq."""
 
 from .positional import PositionalAttention, build_attention
 

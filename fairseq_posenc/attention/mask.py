@@ -22,7 +22,8 @@ class AttentionMask:
 
     Fully masked queries attend to all keys, so that the softmax stays finite. Their output is then set to zero. `logits` is the
     bias with -inf where `allowed` is False. Without a bias, `logits` is `allowed`. Without a bias and a mask, `logits` is None.
-    On an accelerator, the `logits` of a bias are None, because `numbers` computes them in the precision of the queries.
+    Exception: with a bias on an accelerator, `logits` is None, because `numbers` merges the bias and the mask in the
+    precision of the queries.
     """
 
     bias: Tensor | None = None  # [B or 1, H or 1, T, S]
@@ -49,10 +50,11 @@ class AttentionMask:
     def numbers(self, dtype: torch.dtype | None) -> Tensor | None:
         """Return the bias with -inf where `allowed` is False.
 
-        Without a bias, return 0 and -inf. dtype None: the dtype of the bias.
+        Without a bias, return a tensor that contains 0 for allowed keys, and -inf for other keys. Without a bias and without
+        `allowed`, return None. With dtype None, the result has the dtype of the bias, or float32 without a bias.
 
-        If the bias has no gradient, the result is computed once for all layers. Its rows are aligned for torch's memory-efficient
-        kernel.
+        If the bias has no gradient, or if there is no bias, the result is computed once for all layers that share this mask.
+        The rows of such a result are aligned for torch's memory-efficient kernel.
         """
         bias, allowed = self.bias, self.allowed
         if bias is not None and bias.requires_grad:

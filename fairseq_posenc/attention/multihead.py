@@ -20,7 +20,8 @@ from .mask import AttentionMask
 from .site_positions import SitePositions
 
 #: Long sentences are computed in blocks of queries, to save memory. The first two constants are the number of scores per block
-#: on a CPU and on an accelerator. The other two are the minimum number of blocks, and the minimum number of scores of a head
+#: on a CPU and on an accelerator. Blocks are used if the batch has enough scores for _FEWEST_BLOCKS
+#: blocks, and each head has at least _LONG scores per sentence
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
 #: minimum number of queries for which additional channels of queries and keys are faster on an accelerator than a bias matrix
 _CHANNELS_FROM_LENGTH = 128
@@ -139,7 +140,7 @@ class Attention(nn.Module):
         """Compute attention with a fused kernel. The mask of the kernel is the sum of all terms that are added to the scores.
 
         The kernel is torch's scaled_dot_product_attention. On a CPU, `BiasedAttention` or `plain_attention` is used for some
-        biases, because they are faster.
+        biases, because these two functions are faster.
         """
         bias, allowed = mask.bias, mask.allowed
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)
@@ -255,7 +256,8 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, None]:
         """Compute `explicit` in blocks of queries, if the sentences are long and the methods support blocks.
 
-        The backward pass recomputes each block, so that the scores are not stored. Otherwise, all queries are computed at once.
+        The backward pass recomputes each block, so that the scores are not stored. In all other cases, all queries
+        are computed at once.
         """
         queries, keys = q.size(2), k.size(2)
         block, scores = _BLOCK_ON_CPU if devices.on_cpu(q) else _BLOCK, q.size(0) * q.size(1) * queries * keys
@@ -265,7 +267,8 @@ class Attention(nn.Module):
         found = []
         for number, (some, mask_of_some) in enumerate(zip(q.split(size, 2), mask.split(size, queries))):
             first, end = number * size, number * size + some.size(2)
-            seen = end if ctx.causal and queries == keys else keys  # as in decoding, there are no later keys
+            # in causal attention, a block leaves out the keys after its last query, as in decoding
+            seen = end if ctx.causal and queries == keys else keys
             here = ctx.part(first, end, seen)
             found.append(checkpoint(self._explicit_output, positions, here, some, k, v, mask_of_some, use_reentrant=False))
         return torch.cat(found, 2), None
@@ -277,8 +280,8 @@ class Attention(nn.Module):
 
         The keys of the context are the first keys of `k` and `v`. On an accelerator, scaled_dot_product_attention computes the
         softmax of the scores and the sums of values. The mask of this call is the scores, in the precision of the values. The
-        queries and keys of this call are zeros. If a method reads the attention weights, and in decoding, `explicit` is called
-        instead. A decoding step is too short to benefit from scaled_dot_product_attention.
+        queries and keys of this call are zeros. In decoding, and for methods that read the attention weights, `explicit` is
+        called instead. A decoding step is too short to benefit from scaled_dot_product_attention.
         """
         seen = ctx.keys.ids.size(1)
         if seen < k.size(2):

@@ -161,8 +161,9 @@ def build_attention(
 def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Positions:
     """Return positions that count tokens from 0, without padding.
 
-    Padding is masked. If padding is only on the right, the positions are counted (see `Positions`), also for padding. Otherwise,
-    each padding column repeats the last position before it. Padding at the start of a sentence has position 0.
+    Padding is masked. If padding is only on the right, the positions are counted (see `Positions`) for all
+    columns, including padding. Otherwise, each padding column repeats the last position before it. Padding at the start of a
+    sentence has position 0.
     """
     counted = Positions.counted(0, length, device)
     if padding is None:

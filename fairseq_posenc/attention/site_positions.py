@@ -110,8 +110,8 @@ class SitePositions(nn.Module):
     def _users_at(self, layer: int) -> dict[str, list[tuple[PositionMethod, int]]]:
         """Return a mapping from each hook to the methods that use this hook at this layer.
 
-        With each method, the mapping contains the index of this layer in the option `layers` of the method. Without this
-        option, this index is the index of the layer in the stack.
+        The mapping contains pairs of a method and an index. The index is the place of this layer in the option `layers` of the
+        method. If the option is not set, the index is the index of the layer in the stack.
         """
         users: dict = {}
         for method in self._serving(layer):

@@ -1,4 +1,4 @@
-"""Description of a method: card and options (no torch)."""
+"""Description of a method: card and options. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ class MethodCard:
     directional: False if reversing a sentence only reverses the order of its scores. A causal mask is not considered.
     stochastic: the scores may be random. The equation then describes their mean.
     losses: names of the loss terms that the method adds with ctx.add_loss. Training then requires this plugin's criterion.
-    default_specs: the specs of the architecture `posenc_<name>`, by site. At sites without an entry, the architecture uses this
-    method in self-attention if the method supports the site. Otherwise, such a site has no method.
+    default_specs: the specs of the architecture `posenc_<name>`, by site. If the encoder or the decoder has no entry, this site
+    uses the method, provided that the method supports the site. All other sites without an entry have no method.
     documents: the method reads documents. The dictionaries must contain the token that separates sentences.
-    local: the method's mask restricts attention to one sentence. --*-global-layers add an attention without this mask.
+    local: the method's mask restricts attention to one sentence. The options --SITE-global-layers
+    add a second attention without this mask.
     tied_layers: in `posenc_<name>`, all encoder layers share one set of parameters, and all decoder layers share another set.
     """
 

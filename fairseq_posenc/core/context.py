@@ -79,7 +79,7 @@ class AttentionContext:
     state: State | None = None
     block_start: int | None = None  # in a block of queries: number of queries before the block
     side: SideInputs = dataclasses.field(default_factory=SideInputs)
-    # a lambda, because torch.compile does not trace a class as the factory itself
+    # the factory is a lambda, because torch.compile cannot trace a class as a default factory
     store: ForwardStore = dataclasses.field(default_factory=lambda: ForwardStore())
 
     def replace(self, **changes: Any) -> AttentionContext:
@@ -92,14 +92,14 @@ class AttentionContext:
 
         The queries are the last tokens of this prefix.
 
-        In the cross-attention of beam search, B is the number of beams of all sentences. All beams of a source sentence are then
-        queries of one row.
+        In the cross-attention of beam search, this tensor has one row per beam. The attention then has one row per source
+        sentence. Each row of the attention contains the queries of all beams of the sentence.
         """
         return self.tokens if self.query_tokens is None and not self.cross else self.query_tokens
 
     @property
     def first_query(self) -> int | None:
-        """Return the index of the key that is the first query, if the queries are neighbouring keys. Otherwise, return None."""
+        """Return the index of the first query among the keys if the queries are consecutive keys. Otherwise, return None."""
         queries, keys = self.queries.ids.size(1), self.keys.ids.size(1)
         if self.cross or self.block_start is not None:
             return None if self.cross else self.block_start
@@ -141,7 +141,7 @@ class AttentionContext:
     def add_loss(self, name: str, value: Tensor) -> None:
         """Add a tensor [B] to the training loss, with one number per sentence.
 
-        The criterion adds each number to the cross-entropy of the sentence, summed over the tokens.
+        The criterion adds each number to the cross-entropy of the sentence. This cross-entropy is a sum over the tokens.
         """
         self.store.add_loss(name, value)
 

@@ -16,7 +16,8 @@ class Dims:
     of the queries).
     words: the dictionary of the queries' language, token -> index.
     source_words: the dictionary of the source language. A method of the decoder may also read this dictionary.
-    relations: the number of relation labels in the side files. `core/sentence.py` defines the indices of the labels.
+    relations: the number of entries of dict.relations.txt, including fairseq's four special symbols. `core/sentence.py` defines
+    the indices of the labels.
     """
 
     embed_dim: int
@@ -28,7 +29,7 @@ class Dims:
     vocab_size: int = 0
     words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)  # empty without a dictionary
     source_words: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False, compare=False)
-    relations: int = 0  # labels have the indices 0 to relations-1. 0 if the data has no dict.relations.txt
+    relations: int = 0  # labels have indices below this number. 0 without dict.relations.txt
     causal: bool = False
     cross: bool = False
     key_embed_dim: int = 0

@@ -1,4 +1,4 @@
-"""Formulas of cards. A formula computes the number of parameters of a method. `posenc show` prints it.
+"""Formulas of cards. A formula computes the number of parameters of a method. `posenc show` prints the formula.
 
 This module does not import torch.
 

@@ -48,7 +48,7 @@ class Hook:
 def acts_on(*projections: Projection, mixes_positions: bool = False) -> Callable[[F], F]:
     """Mark a hook `project_input` or `rotate` that changes only these projections. It is not called for other projections.
 
-    `mixes_positions`: the keys that the hook returns do not correspond to one position each.
+    `mixes_positions`: a key that the hook returns does not correspond to exactly one position.
     """
 
     def decorate(hook: F) -> F:

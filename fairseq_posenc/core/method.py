@@ -40,9 +40,9 @@ class PositionMethod(nn.Module):
     per_layer: bool = False
     #: whether `bias` or `rotate` reads ctx.inputs, ctx.tokens or ctx.side; decoding can then not compute the bias in advance
     content_dependent: bool = False
-    #: input of `rescale`: "positions" (it multiplies the scores by a factor of positions only), "scores", or "content"
-    #: (queries and keys). "weights": `rescale` returns logarithms of attention weights. Then no method in the same layer can add
-    #: terms to the scores
+    #: input of `rescale`: "positions", "scores", or "content" (queries and keys). With "positions", `rescale` multiplies the
+    #: scores by a factor that depends only on positions. "weights": `rescale` returns logarithms of attention weights. Then no
+    #: method in the same layer can add terms to the scores
     rescale_reads: Literal["positions", "scores", "content", "weights"] = "positions"
     #: "integer": hooks need integer positions, for example as row numbers of a table. "fractional": `positions` returns fractions
     #: in training
@@ -63,7 +63,7 @@ class PositionMethod(nn.Module):
         super().__init__()
         self.options, self.dims = options, dims
 
-    # -- called in the data loader processes, which have no instance ---------------------------------------------------
+    # -- called in the data loader processes, without an instance of the method ----------------------------------------
 
     @classmethod
     def side_values(cls, sentence: Sentence, options: Any) -> Mapping[str, np.ndarray]:
@@ -113,8 +113,8 @@ class PositionMethod(nn.Module):
     def reach(self, positions: int) -> float:
         """Return the number of positions that other methods at the site must support.
 
-        This number is an upper bound of the results of the hook `positions`, plus 1. `positions` is the number of positions of
-        the sentence before the hook.
+        This number is an upper bound of the results of the hook `positions`, plus 1. The argument
+        `positions` is the number of positions of the sentence before the hook `positions` is called.
         """
         return positions
 

@@ -1,4 +1,7 @@
-"""Errors for methods outside this package that use class names, hooks or flags of earlier versions (no torch)."""
+"""Errors for methods outside this package that use class names, hooks or flags of earlier versions.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 

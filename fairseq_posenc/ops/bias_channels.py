@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-#: number of half-precision numbers whose sum is a given float32 number
+#: a float32 number is the sum of this many half-precision numbers
 _PIECES = {torch.bfloat16: 3, torch.float16: 3}
 #: fused kernels require head widths that are multiples of this number
 _WIDTH = 8

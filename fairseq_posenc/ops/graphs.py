@@ -24,7 +24,10 @@ def joined_by(graph: str, sentence: Sentence) -> np.ndarray:
 
 
 def paths_by(graph: str, sentence: Sentence, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return `path_labels` of a sentence for its graph (`graph` is "edges") or for its tree."""
+    """Return the path labels and the path lengths of a sentence.
+
+    With graph="edges", the paths are shortest paths in the graph. With graph="tree", the paths are paths in the tree.
+    """
     if graph == "edges":
         return path_labels(sentence.edges, len(sentence), slots)
     return trees.path_labels(sentence.heads, sentence.relations, slots)
@@ -69,8 +72,8 @@ def distances(joined: np.ndarray) -> np.ndarray:
 def path_labels(edges: np.ndarray, count: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the same arrays as `trees.path_labels`, for shortest paths in a graph. Paths may follow edges in both directions.
 
-    A missing path has the labels NOTHING and the length FAR. If there are several shortest paths, the path with the smallest
-    labels is used, so that the result does not depend on word order.
+    A missing path has the labels NOTHING and the length FAR. If there are several shortest paths, the function uses the path
+    whose list of labels is the first in lexicographic order. The result therefore does not depend on word order.
     """
     start, end, relation = edges.T
     label = np.append(2 * relation + 1, 2 * relation)

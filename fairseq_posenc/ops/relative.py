@@ -18,7 +18,8 @@ from .kernels.clipped_distances import CollectClipped, SpreadClipped
 from .kernels.distance_products import DistanceScores, DistanceSums, Layout, rows_per_block
 
 Vectors = Callable[[Tensor], Tensor]
-#: columns that a causal context needs in each row: up to the row, or from the row on. None: all columns
+#: columns that a causal context needs in row t. "before": the columns 0 to t. "after": the columns from t to the last.
+#: None: all columns
 Needed = Literal["before", "after"] | None
 #: maximum number of columns for which all distances are computed, also in a causal context
 _SHORT = 64
@@ -105,7 +106,9 @@ def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, lim
 
 
 def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, limit: int | None, needed: Needed) -> Tensor:
-    """Compute the product of each row vector with the vector of its distance to each column, as in `query_products`.
+    """Compute x_t . r[s - t] for all row positions t and column positions s.
+
+    `query_products` describes the arguments.
 
     Shapes: [B, H, rows, D] -> [B, H, rows, columns]. The function selects the computation with the fewest operations.
     """
@@ -124,9 +127,10 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
 
 
 def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
-    """Return whether the vectors of all pairs of positions, [T, S, D] per table, are much smaller than [B, H, T, D].
+    """Return whether the vectors of all pairs of positions have at most half as many elements as a tensor [B, H, T, D].
 
-    This is the case if the batch contains many short sentences, and all heads use one table.
+    The vectors are one tensor [T, S, D] per table. The function returns True for batches of many short sentences. If all heads
+    use one table, fewer sentences are sufficient.
     """
     batch, heads, _, columns = shape
     return columns <= _SHORT and batch * heads // len(table) >= 2 * columns

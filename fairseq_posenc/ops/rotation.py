@@ -5,14 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-#: cosine and signed sine of the angle of every channel, [..., T, D] each
+#: cosine and signed sine of the angle of every channel, [..., T, D] each. The signed sine of the first channel of a pair is
+#: -sin, and the signed sine of the second channel is sin
 Waves = tuple[Tensor, Tensor]
 
 
 def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
     """Expand the sines and cosines of pairs to all channels: [..., T, pairs] -> [..., T, D]. Channels without a pair get angle 0.
 
-    layout: "halves" pairs channel i with i + pairs, "interleaved" pairs channel 2i with 2i + 1.
+    layout: with "halves", channels i and i + pairs are one pair. With "interleaved", channels 2i and 2i + 1 are one pair.
     """
     rest = width - 2 * sin.size(-1)
     if layout == "halves":
@@ -48,7 +49,7 @@ class _Rotation(torch.autograd.Function):
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
-    """Return each channel times its cosine, plus the other channel of its pair times its signed sine.
+    """Return x_c cos_c + x_p sin_c for every channel c, where p is the other channel of the pair, and sin_c is the signed sine.
 
     The sum is computed in the precision of the waves or wider, and rounded to the precision of x.
     """

@@ -1,4 +1,4 @@
-"""Select the entries of new queries, and apply short convolutions that continue from one decoding step to the next."""
+"""Select the entries of keys that are also queries, and apply causal convolutions to a sequence or to one decoding step."""
 
 from __future__ import annotations
 

@@ -96,8 +96,9 @@ def waves(angles: Tensor, width: int, layout: str) -> Tensor:
 class SinusoidTable(nn.Module):
     """Return sinusoids of positions. The sinusoids of the first `rows` positions are stored in a table.
 
-    The module reads the table if positions are counted (see `Positions`), and the table contains all of them. Otherwise, the
-    module computes the sinusoids. The table is stored as integers with the same bits, so that `.half()` does not round it.
+    The module reads the table under two conditions: positions are counted (see `Positions`), and the table contains all these
+    positions. Otherwise, the module computes the sinusoids. The table is stored as integers with the same bits, so that
+    `.half()` does not round the table.
     `origin` is added to all positions, and the sums are multiplied by `step`.
     """
 

@@ -44,9 +44,10 @@ class Tree:
 
     @functools.cached_property
     def ancestors(self) -> np.ndarray:
-        """Return whether the row word is equal to the column word or is one of its ancestors: bool [n, n]."""
+        """Return whether the row word is an ancestor of the column word, or is the column word: bool [n, n]."""
         count = len(self.heads)
-        found = np.zeros((count + 1, count), bool)  # -1 after the root is the index of the last row, which is removed
+        # the entries -1 after the root are used as row index -1, the last row. This additional row is then removed
+        found = np.zeros((count + 1, count), bool)
         found[self.up, np.arange(count)[:, None]] = True
         return found[:-1]
 
@@ -80,7 +81,8 @@ class Tree:
         rising = self.depths[:, None] - self.common  # [n, n]
         step = np.arange(slots)
         up = np.take_along_axis(self.up, step[None].repeat(len(self.heads), 0).clip(max=self.up.shape[1] - 1), 1)  # [n, slots]
-        column = self.common[..., None] + 1 + step - rising[..., None]  # column of the downward part in the root path of j
+        # column of each downward edge in `paths`, in the row of word j
+        column = self.common[..., None] + 1 + step - rising[..., None]
         rows = np.arange(len(self.heads))[None, :, None]
         down = self.paths[rows, column.clip(0, self.paths.shape[1] - 1)]
         words = np.where(step < rising[..., None], up[:, None], down)

@@ -19,7 +19,7 @@ from .test_values import BOTH, C, H, attention, biases, close, fill, method
 
 #: method -> texts that `posenc show` must print
 SAYS = {
-    "alibi_learned": ["The authors' form is slope=sigmoid", "start normal with mean -2"],
+    "alibi_learned": ["The authors' form is slope=sigmoid", "initial l and r are normal with mean -2"],
     "alibi_nonsymmetric": [
         "the second form for encoders in issue 5 of the authors' code",
         "The paper describes only the causal form",
@@ -48,7 +48,7 @@ SAYS = {
         "The authors' graphs are connected",
     ],
     "cape": ["multiplies the jitter by the factor a"],
-    "carope": ["Without b this is impossible", "is unverified", "The encoder is an extension of this project"],
+    "carope": ["Without b, training cannot start as rope", "is unverified", "The encoder is an extension of this project"],
     "cope": ["scale=code", "authors' repository divides q_t · e by √(d_h) by default"],
     "dape": ["The authors mask only the input", "It is not the method `cape` of this project"],
     "deberta_emd": ["In the authors' code the residual connection also contains P_abs"],
@@ -92,14 +92,14 @@ SAYS = {
         "are not scaled, as in the Forgetting Transformer",
         "The encoder is an experimental extension of this project",
     ],
-    "pope": ["whose text was not read", "Phases are not limited to [-2 pi, 0]", "The paper leaves open whether layers share"],
+    "pope": ["whose text was not read", "Phases are not limited to [-2 pi, 0]", "do not state whether layers share"],
     "position_segment": ["of the paper is unverified", "reads a copy that training does not change"],
     "randomised": [
         "draws nothing",
         "all positions are below N",
     ],
     "rel_proj": ["There is no paper", "The released model has 1024", "Inkling normalises queries and keys"],
-    "rope": ["unverified: only a summary was read", "which they call multiplicative GRAPE"],
+    "rope": ["unverified: only a summary was read", "The authors call this method multiplicative GRAPE"],
     "rope_scaled": [
         "yarn's ramp is linear in the index i of the pair",
         "starts (wavelength L_0/32) is rounded down",
@@ -116,7 +116,7 @@ SAYS = {
     "spe_sine": ["the exact expectation is the default", "JAX code exchanges gate and 1 - gate", "their code are 1 and 256"],
     "stickbreaking": [
         "The encoder is an experimental extension of this project",
-        "The remainder goes to the word itself (rest=self)",
+        "The remainder goes to the token itself (rest=self)",
     ],
     "synthesizer_dense": ["Every head has its own network"],
     "t5": ["the last bucket begins at a smaller distance, 91"],

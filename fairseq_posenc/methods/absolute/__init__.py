@@ -1,1 +1,1 @@
-"""Absolute positions, added to the embeddings or to the inputs of attention."""
+"""Absolute positions. Most methods add them to the embeddings, to the inputs of layers or to the inputs of attention."""

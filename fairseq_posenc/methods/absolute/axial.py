@@ -12,7 +12,7 @@ from ...ops.distances import require_integer
 
 
 class Axial(PositionMethod):
-    r"""Add a learned row vector and a learned column vector to each embedding, with positions arranged in a grid.
+    r"""Arrange positions in a grid. Concatenate or sum learned vectors of row and column, and add the result to each embedding.
 
     Equation: $P[t] = (A[\lfloor t / n_2 \rfloor], B[t \operatorname{mod} n_2])$ with $A \in \mathbb{R}^{n_1 \times d_1}$, $B \in
         \mathbb{R}^{n_2 \times d_2}$ and $d_1 + d_2 = d$, for positions below $n_1 n_2$. With `combine=sum`, $P[t] = A[\lfloor t /

@@ -21,8 +21,8 @@ class Cape(PositionMethod):
     Shapes: positions [B, T] -> [B, T] in float32. embed [B, T, C] -> [B, T, C].
     Source: Likhomanenko et al. (2021). Code: branch cape of flashlight, and gcambara/cape.
     Deviations:
-        * Source and target of a sentence pair share the two random numbers of D and l. The options shift and scale of each site
-          set the limits of D and l.
+        * Encoder and decoder use the same two random numbers per sentence pair. D and l are computed from these numbers. The
+          options shift and scale of each site set the limits of D and l.
         * The ratio a is 1 by default. The intended ratio of the encoder is the mean target length divided by the mean source
           length.
         * The authors' code for translation is not public. The shared random numbers and the ratio a are unverified.

@@ -32,8 +32,8 @@ class ComplexEmbedding(PositionMethod):
         * The authors' translation model learns no frequencies (learned=false) and no initial phases.
         * With frequencies=word, initial frequencies are random in the range of the sinusoids' frequencies. The authors' initial
           values are unverified.
-    Cost: V d / 2 parameters per stack for V tokens. V parameters with frequencies=word, d / 2 parameters with
-        frequencies=dimension. One complex product per token.
+    Cost: V d / 2 parameters per stack for a dictionary of V tokens. With frequencies=word, V parameters. With
+        frequencies=dimension, d / 2 parameters. With learned=false, no parameters. One complex product per token.
     Raises: PositionError for an odd width, and for frequencies=word with learned=false.
     """
 
@@ -70,7 +70,7 @@ class ComplexEmbedding(PositionMethod):
         if dims.embed_dim % 2:
             raise PositionError(f"complex: the embedding dimension {dims.embed_dim} is odd. Expected an even number.")
         half = dims.embed_dim // 2
-        pair = torch.arange(half, dtype=torch.float64) // 2  # as in the authors' code, pairs of dimensions share a frequency
+        pair = torch.arange(half, dtype=torch.float64) // 2  # as in the authors' code, pairs share an initial frequency
         exponent = 2 * pair / half
         if options.frequencies == "word":
             exponent = torch.rand(dims.vocab_size, 1, dtype=torch.float64)

@@ -29,7 +29,7 @@ from ...ops.sinusoids import Frequencies, frequencies
 
 #: number of positions that are integrated at a time (one block). Decoding integrates only whole blocks
 _BLOCK = 32
-#: inputs with a separate path in every layer
+#: inputs of attention. In every layer, each input has its own path (a solution of the differential equation)
 _STREAMS = ("query", "key", "value")
 #: solver -> number of calls of the networks per step, and number of ticks into which a step is divided. The time of every call is
 #: a whole number of ticks
@@ -206,10 +206,13 @@ class Floater(PositionMethod):
 
 
 class _Flow:
-    """Compute the results of torchdiffeq's fixed-step solvers without reading values from an accelerator.
+    """Compute the same results as torchdiffeq's fixed-step solvers, without copying values from an accelerator to the CPU.
 
-    Terms that depend only on the time (sinusoids, and the input t of the networks) are computed for all steps at once. As in
-    `_Velocity`, the states are vectors in a coordinate system that rotates with the sinusoids.
+    Terms that depend only on the time are computed for all steps at once. These terms are the sinusoids, and the products of
+    the time and the weights of the networks.
+
+    With start=sinusoidal, the solver computes in a coordinate system that rotates with the sinusoids, as in `_Velocity`. The
+    function `states` reads and returns states in the fixed coordinate system.
     """
 
     def __init__(self, method: Floater, here: int, last: int, state: Tensor):
@@ -284,7 +287,8 @@ class _Flow:
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate x by the angles of `cos` and `sin`: [..., C] -> [..., C]. Sine channels precede cosine channels.
 
-    `_Flow._tables` returns `cos` and `sin`. With its third result as `sin`, the rotation has the opposite direction.
+    `cos` and `sin` are the first two results of `_Flow._tables`. With the third result of `_Flow._tables` as `sin`, the
+    rotation has the opposite direction.
     """
     half = x.size(-1) // 2
     other = torch.cat([x[..., half : 2 * half], x[..., :half], x[..., 2 * half :]], -1)
@@ -294,7 +298,8 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class _Velocity(nn.Module):
     """Compute the derivative of the states with respect to the position, in coordinates that rotate with the sinusoids.
 
-    With start=sinusoidal, the states z = R(-t) p with R(t) = exp(t Omega) are constant if the output of the network is zero.
+    With start=sinusoidal, the states are z = R(-t) p with R(t) = exp(t Omega). These states are constant if the output of the
+    network is zero.
     """
 
     def __init__(self, method: Floater, state: Tensor):

@@ -1,4 +1,4 @@
-"""Outputs of a small network that reads sines and cosines with learned frequencies, added to the embeddings."""
+"""Outputs of a small network, added to the embeddings. The network reads sines and cosines with learned frequencies."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,12 @@ from ...ops.precision import at_least_float32
 
 
 class Fourier(PositionMethod):
-    r"""Map sines and cosines at learned frequencies to position vectors with a small network, and add them to the embeddings.
+    r"""Add the outputs of a small network to the embeddings. The network reads sines and cosines with learned frequencies.
 
     Equation: $P[t] = W_2 \operatorname{GELU}(W_1 f_t + b_1) + b_2$ with $f_t = F^{-0.5} (\cos(t w_1), \ldots, \cos(t w_{F/2}),
-        \sin(t w_1), \ldots, \sin(t w_{F/2}))$. The frequencies $w_1$ to $w_{F/2}$ are learned. Li et al. (2021), for positions
-        with one coordinate in one group.
+        \sin(t w_1), \ldots, \sin(t w_{F/2}))$. The frequencies $w_1$ to $w_{F/2}$ are learned. Li et al. (2021). The
+        method of the paper also supports several coordinates per position, in several groups. Here, a position has one
+        coordinate, and there is one group.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Li et al. (2021). Code: willGuimont/learnable_fourier_positional_encoding.
     Deviations:

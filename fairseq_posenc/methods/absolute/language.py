@@ -11,7 +11,7 @@ from ...ops.distances import require_integer
 
 
 class Language(PositionMethod):
-    r"""Add a learned position vector to each embedding, from the table of the language that a token of the sentence names.
+    r"""Add a learned position vector of the sentence's language to each embedding. A token of the sentence names the language.
 
     Equation: $x_t = \sqrt{d} E[u_t] + P_g[t]$ with $E$ the token embeddings, $g$ the language of the sentence and $P_g \in
         \mathbb{R}^{n \times d}$ learned.
@@ -21,9 +21,9 @@ class Language(PositionMethod):
         * The authors learn positions of a new language for a frozen encoder of another language.
         * In translation, all languages are trained together.
         * The paper's initial values for the positions of a new language could not be read.
-        * In the decoder, tokens before the language token use the positions of the first language in the option tokens.
+        * In the decoder, tokens before the language token use the positions of the first language of the option `tokens`.
         * The </s> at the beginning of a target is a token before the language token.
-        * Without the option tokens, there is one language, and the method equals `learned`.
+        * Without the option `tokens`, there is one language, and the method equals `learned`.
     Cost: (n + padding_idx + 1) d parameters per language and stack.
     Raises: PositionError for a language token that is not in the dictionary or is given twice. PositionError for a sentence
         without a language token, and for a sentence of more than n positions. PositionError for non-integer positions.
@@ -81,7 +81,7 @@ class Language(PositionMethod):
 
         In a causal decoder, the language of a token depends only on the tokens up to this token.
         """
-        named = torch.zeros_like(tokens)  # number of the language from 1. 0 if the token is not a language token
+        named = torch.zeros_like(tokens)  # 0, or the language number (from 1) if the token is a language token
         for index, number in enumerate(self.numbers, 1):
             named = named.masked_fill(tokens == number, index)
         known = None if ctx.state is None else ctx.state.get("language")

@@ -1,1 +1,1 @@
-"""Terms of positions that are added to the scores, and masks."""
+"""Terms that depend on positions and are added to the scores, and masks that depend on positions."""

@@ -1,4 +1,4 @@
-"""Linear biases of the distance, in the form of the paper and in forms for encoders."""
+"""Biases that are linear in the distance: the form of the paper, and forms for encoders."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -176,7 +176,8 @@ class AlibiLearned(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5.
     Deviations:
-        * The authors' form is slope=sigmoid. Its l and r start normal with mean -2 and standard deviation 1.
+        * The authors' form is slope=sigmoid. In this form, the initial l and r are normal with mean -2 and standard
+          deviation 1.
         * By default, slopes are exponentials that start at the paper's fixed slopes.
         * By default, the initial slopes for keys on the right are the fixed slopes in reversed order.
         * With an even number of heads, each head therefore distinguishes left from right from the start.

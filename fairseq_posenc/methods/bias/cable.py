@@ -40,7 +40,8 @@ class RunningSum(PositionMethod):
     def sums(self, ctx: AttentionContext) -> Tensor:
         """Return the sum of the increments of all tokens up to each key: [B, H or 1, S].
 
-        If keys on the right of the query have separate increments, the result is the sum of the increments for keys on the left.
+        A subclass can have a second set of increments for keys on the right of the query. The result then contains only the
+        increments for keys on the left.
         """
         raise NotImplementedError
 
@@ -84,8 +85,9 @@ class Cable(RunningSum):
     Shapes: bias -> [B, H, T, S].
     Source: Veisi, Amirzadeh and Mansourian (2025). Code: axiomlab/Cable.
     Deviations:
-        * The product keeps $1/\sqrt{d_h}$, which the authors' code omits in effect.
-        * The encoder is an extension of this project and unverified, although the authors report an encoder.
+        * The product of queries and keys keeps $1/\sqrt{d_h}$, which the authors' code omits. The authors' code divides this
+          product by a number that is always 1.
+        * The encoder is an extension of this project and unverified. The authors also report an encoder.
         * The encoder's bias is symmetric. If query and key exchange their places, the sum contains the same tokens.
     Cost: L (d h + h) parameters per stack. Running sums [B, H, S].
     """

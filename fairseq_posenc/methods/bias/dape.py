@@ -22,10 +22,10 @@ _SLOPE = 0.01
 class Dape(PositionMethod):
     r"""Add to the scores a distance bias and the output of a small network that reads the scores and biases of all heads.
 
-    Equation: $A = S + B + W_2 g(W_1 [S; B] + b_1) + b_2$ for each pair $(t, s)$, over heads. $S = q_t \cdot k_s / \sqrt{d_h}$,
-        $B$ is the bias of the base method, and $g$ a leaky ReLU of slope 0.01. Zheng et al. (2024a). `base=none`: $A = S + W_2
-        g(W_1 S + b_1) + b_2$. `kernel=k`: $W_1$ and $W_2$ are convolutions over $k$ neighbouring keys, DAPE V2. Zheng et al.
-        (2024b).
+    Equation: $A = S + B + W_2 g(W_1 [S; B] + b_1) + b_2$ for each pair $(t, s)$. $A$, $S$ and $B$ contain one number per head.
+        $S = q_t \cdot k_s / \sqrt{d_h}$, $B$ is the bias of the base method, and $g$ is a leaky ReLU with slope 0.01. Zheng et
+        al. (2024a). `base=none`: $A = S + W_2 g(W_1 S + b_1) + b_2$. `kernel=k`: $W_1$ and $W_2$ are convolutions over $k$
+        neighbouring keys, as in DAPE V2. Zheng et al. (2024b).
     Shapes: rescale [B, H, T, S] -> [B, H, T, S].
     Source: Zheng et al. (2024a, 2024b). Code: chuanyang-Zheng/DAPE.
     Deviations:
@@ -39,7 +39,8 @@ class Dape(PositionMethod):
     Cost: 3 h w k + w + h parameters per layer for w hidden units, and the parameters of the base method. 2 h w k + w + h
         parameters per layer with base=none. Hidden units [B, w, T, S]. For each pair of tokens, W_2 needs h w k
         multiplications, and W_1 twice as many.
-        Minimum cost: scores, hidden units and biases are tensors of all pairs of tokens, in float32 and in both passes.
+        Minimum cost: the forward pass and the backward pass need the scores, hidden units and biases of all pairs of tokens.
+        These tensors have the type float32.
     Raises: PositionError for an even kernel.
     """
 
@@ -106,7 +107,7 @@ class Dape(PositionMethod):
     def _of_pairs(self, scores: Tensor, bias: Tensor | None, ctx: AttentionContext) -> Tensor:
         """Return the sum of the scores, the bias and the output of the network.
 
-        The part of W_1 that reads biases is computed once for all sentences.
+        If all sentences have the same bias, the product of W_1 and the bias is computed once for all sentences.
         """
         given = self.first_weight, self.first_bias, self.second_weight, self.second_bias
         w_1, b_1, w_2, b_2 = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in given)

@@ -1,4 +1,4 @@
-"""DIET: learned scores of distances, of pairs of positions, and of pairs of sentences, and attention to compressed keys."""
+"""DIET: learned scores for distances, pairs of positions or pairs of sentences. One method also compresses the keys."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -42,7 +42,8 @@ class DietRelative(_Diet):
     Shapes: bias -> [1, H, T, S].
     Source: Chen et al. (2021).
     Deviations:
-        * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$ of the hidden size (scale=model).
+        * The scale is $1/\sqrt{d_h}$. With scale=model, the scale is $1/\sqrt{d}$, where $d$ is the hidden size. The paper
+          prints this scale.
         * R starts at 0, which the paper leaves open.
         * Distances beyond the table share the last entry of their direction.
         * The paper's segment term is the separate method `segments` (spec: diet_rel+segments).
@@ -85,20 +86,22 @@ class DietRelative(_Diet):
 
 
 class DietAbsolute(_Diet):
-    r"""Add the dot product of learned vectors of the query position and the key position to the scores.
+    r"""Add to the scores the dot product of two learned vectors: one of the query position, one of the key position.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + P_Q[t] \cdot P_K[s]$, with $P_Q$ and $P_K$ learned. Chen et al. (2021),
         equation 1.
     Shapes: bias -> [1, H, T, S].
     Source: Chen et al. (2021).
     Deviations:
-        * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$ of the hidden size (scale=model).
-        * The vectors start normal with standard deviation 0.02, which the paper leaves open.
+        * The scale is $1/\sqrt{d_h}$. With scale=model, the scale is $1/\sqrt{d}$, where $d$ is the hidden size. The paper
+          prints this scale.
+        * The initial vectors are normal with standard deviation 0.02. The paper does not give initial values.
         * The paper's segment term is the separate method `segments` (spec: diet_abs+segments).
         * The paper changes "all the attention layers both in the encoder and decoder".
         * The paper does not say whether this includes cross-attention. In cross-attention of this project, queries have target
           positions and keys have source positions.
-    Cost: 2 h n rank parameters per stack, or L times as many with share=none. One product of positions per forward pass.
+    Cost: 2 h n rank parameters per stack, or L times as many with share=none. One matrix product of the position vectors per
+        forward pass. With share=none or share=heads, one per layer.
     Raises: PositionError for positions beyond the tables, and for non-integer positions.
     """
 
@@ -135,17 +138,18 @@ class DietAbsolute(_Diet):
 
 
 class DietLinformer(_Diet):
-    r"""Compress keys and values as in Linformer, and add products of learned vectors for query positions and for compressed keys.
+    r"""Compress keys and values as in Linformer. Add products of learned vectors to the scores of queries and compressed keys.
 
     Equation: $A_{tj} = q_t \cdot k_j / \sqrt{d_h} + P_Q[t] \cdot P_K[j]$, $k_j = ((E X) W_K)_j$, $v_j = ((F X) W_V)_j$, with
         compressed key $j$ and learned $E$ and $F$ in $\mathbb{R}^{\mathrm{rank} \times n}$. Chen et al. (2021), equation 4.
     Shapes: project_input of keys and values [B, S, C] -> [B, rank, C]. attend -> [B, H, T, D].
     Source: Chen et al. (2021). Wang et al. (2020) for Linformer.
     Deviations:
-        * The scale is $1/\sqrt{d_h}$. The paper prints $\sqrt{d}$, where $d$ is the hidden size (scale=model).
+        * The scale is $1/\sqrt{d_h}$. With scale=model, the scale is $1/\sqrt{d}$, where $d$ is the hidden size. The paper
+          prints this scale.
         * The width of the position vectors is an option. Equation 4 prints d.
-        * E is indexed by position, so that the compressed keys do not contain padding.
-        * The initial E is uniform, as in a linear layer. Position vectors start normal with standard deviation 0.02.
+        * E is indexed by position, and padding is set to 0. Padding therefore does not change the compressed keys.
+        * The initial E is uniform, as in a linear layer. Initial vectors are normal with standard deviation 0.02.
         * Compressed keys mix all positions, so that a causal decoder is unsupported. posenc_diet_linformer has diet_abs in the
           decoder.
         * The paper changes "all the attention layers both in the encoder and decoder".
@@ -211,9 +215,10 @@ class Segments(PositionMethod):
 
     Equation: $A_{ts} + E[\operatorname{seg}(t), \operatorname{seg}(s)]$, with $E$ learned and $\operatorname{seg}(t)$ the number
         of separators before $t$. Chen et al. (2021), equations 1 and 3, and section 3.2. `place=input`: $x_t +
-        E_s[\operatorname{lab}(t)]$, $\operatorname{lab}(t) = \operatorname{seg}(t) + 1$ (`count=start`), or the number of source
-        sentences minus $\operatorname{seg}(t)$, so that the last source sentence has label 1 (`count=end`). Lupo, Dinarelli and
-        Besacier (2023). `every_layer=true` adds the vector before every layer.
+        E_s[\operatorname{lab}(t)]$, with $\operatorname{lab}(t)$ the label of the sentence of $t$. With `count=start`,
+        $\operatorname{lab}(t) = \operatorname{seg}(t) + 1$. With `count=end`, $\operatorname{lab}(t)$ is the number of source
+        sentences minus $\operatorname{seg}(t)$. The last source sentence then has label 1. Lupo, Dinarelli and Besacier (2023).
+        `every_layer=true` adds the vector before every layer.
     Shapes: bias -> [B, H, T, S]. embed and before_layer [B, T, C] -> [B, T, C].
     Source: Chen et al. (2021). place=input: Lupo, Dinarelli and Besacier (2023), whose text was not read. Code of place=input:
         lorelupo/focused-concat.
@@ -222,8 +227,8 @@ class Segments(PositionMethod):
         * A source of single sentences has no separators, and the term has no effect.
         * If an attention module receives no tokens, all positions belong to one sentence.
         * Sentences beyond the table share its last row. Labels below 1 are replaced by 1.
-        * Scores start at 0, which the paper leaves open.
-        * Vectors start normal with standard deviation $1/\sqrt{d}$. The authors' vectors have standard
+        * The scalars E start at 0. The paper does not give initial values.
+        * Initial vectors are normal with standard deviation $1/\sqrt{d}$. The authors' initial vectors have standard
           deviation 1.
         * Encoder and decoder have a table each. The authors' stacks share one table.
         * In the authors' code, the first decoder token has label 1. In this project, this token has the label of the

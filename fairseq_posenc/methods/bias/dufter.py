@@ -27,7 +27,7 @@ class DufterAbsolute(PositionMethod):
     Deviations:
         * By default, all layers use the method. The authors and posenc_dufter_abs use only the first layer (layers=0).
         * Decoder and cross-attention are extensions of this project.
-    Cost: h n^2 parameters per layer, which are read once per forward pass.
+    Cost: h n^2 parameters per layer. Each forward pass reads each table once.
     Raises: PositionError for positions beyond the table, and for non-integer positions.
     """
 

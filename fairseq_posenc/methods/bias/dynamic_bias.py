@@ -15,9 +15,9 @@ from ...ops.precision import at_least_float32
 class DynamicPositionBias(PositionMethod):
     r"""Map the distance, or its signed logarithm, to a bias per head with a small network.
 
-    Equation: $b_{ts} = \operatorname{MLP}(\operatorname{sign}(s-t) \ln(1 + |s-t|))$, or $\operatorname{MLP}(s-t)$ with
-        `log=false`, or $16 \operatorname{sigmoid}(\operatorname{MLP})$ with `bounded=true`, is added to the scores. Wang et al.
-        (2022) and Liu et al. (2022).
+    Equation: $b_{ts} = \operatorname{MLP}(\operatorname{sign}(s-t) \ln(1 + |s-t|))$ is added to the scores. With `log=false`,
+        $b_{ts} = \operatorname{MLP}(s-t)$. With `bounded=true`, $16 \operatorname{sigmoid}(\operatorname{MLP})$ replaces
+        $\operatorname{MLP}$. Wang et al. (2022) and Liu et al. (2022).
     Shapes: bias -> [1, H, T, S].
     Source: Wang et al. (2022), dynamic position bias. Liu et al. (2022), log-spaced continuous position bias of Swin
         Transformer V2. Code: cheerss/CrossFormer, and x-transformers.

@@ -38,12 +38,12 @@ class _Kerple(PositionMethod):
         self.per_layer = not shared_by_layers(options.share)
         self.power = self.parameter_table(sides, share=options.share)
         self.rate = self.parameter_table(sides, share=options.share)
-        with torch.no_grad():  # p is then uniform in (0, 2) and a is uniform in (0, 1), as in the authors' code
+        with torch.no_grad():  # p is then uniform in (0.01, 1.99) and a in (0.01, 1). The authors' ranges are (0, 2) and (0, 1)
             self.power.copy_(self.raw_power(_LEAST + 1.98 * torch.rand_like(self.power)))
             self.rate.copy_(_softplus_inverse(0.99 * torch.rand_like(self.rate)))
 
     def raw_power(self, power: Tensor) -> Tensor:
-        """Return the value of the parameter `power` for which `penalty` uses this p."""
+        """Return the value of the parameter `power` from which `penalty` computes p. The argument of `raw_power` is p."""
         return _softplus_inverse(power - _LEAST)
 
     def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:

@@ -29,8 +29,8 @@ class RelativeProjection(PositionMethod):
         * Products of queries and keys keep $1/\sqrt{d_h}$. Inkling normalises queries and keys, and uses the factor
           1/d_h.
         * Encoder and cross-attention, with distances in both directions, are extensions of this project.
-    Cost: L (16 d h + 16 R) parameters per stack. Without a causal mask, L (16 d h + 16 (2R - 1)) parameters. Products
-        [B, H, T, 2R + 1].
+    Cost: L (16 d h + 16 R) parameters per stack. Without a causal mask, L (16 d h + 16 (2R - 1)) parameters. For long
+        sentences, the products of weights and curves are a tensor [B, H, T, 2R + 1].
     Raises: PositionError for non-integer positions.
     """
 

@@ -36,7 +36,7 @@ def projected(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class RowGateBias(PositionMethod):
-    """Base class of both methods: a gate for each pair of query and token, and the sums of log-gates from key to query."""
+    """Base class of row_gates and grape_ap: sums of the logarithms of gates from key to query. Each query has its own gates."""
 
     Options: type[RowGateOptions] = RowGateOptions
     per_layer = content_dependent = True
@@ -73,8 +73,8 @@ class RowGates(RowGateBias):
     Deviations:
         * By default, the sum contains the gates of the tokens after the key, as in the Forgetting Transformer.
         * Initial projections are normal with standard deviation 0.02. x-transformers has the initial values of nn.Linear.
-    Cost: 2 L d h d' parameters per stack. A second score matrix with d' channels, and a reversed cumulative sum in float32.
-        Decoding caches r, which has d' numbers per token and head.
+    Cost: 2 L d h d' parameters per stack. A second matrix [B, H, T, S] of dot products of d' channels. A cumulative sum along
+        the keys in float32. Decoding caches r, which has d' numbers per token and head.
     """
 
     @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class GrapeAP(RowGateBias):
         * The rotation has the direction of rope in this project. The authors' code has the opposite direction (direction=code).
         * The projection p is separate. The authors can also tie it to queries, keys or values.
         * The initial projection is normal with standard deviation 0.02, which is unverified.
-    Cost: L d h d' parameters per stack. A second score matrix with d' channels, and a reversed cumulative sum in float32.
-        Decoding caches d' numbers per token and head.
+    Cost: L d h d' parameters per stack. A second matrix [B, H, T, S] of dot products of d' channels. A cumulative sum along
+        the keys in float32. Decoding caches d' numbers per token and head.
     Raises: PositionError for an odd width.
     """
 

@@ -24,7 +24,7 @@ class T5(PositionMethod):
         * Cross-attention is an extension of this project, with a separate table and bidirectional buckets. T5 has no such bias.
     Cost: buckets * h parameters per stack. One vector of T + S - 1 values per forward pass.
     Raises: PositionError for an odd number of buckets outside a causal decoder. PositionError if max_distance is not larger
-        than the number of distances with a separate bucket.
+        than a quarter of the number of buckets, or half of this number in a causal decoder.
     """
 
     @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Products of positions with separate projections, shared by all layers."""
+"""Dot products of position vectors with separate projections. All layers share the products."""
 
 from dataclasses import dataclass, replace
 
@@ -18,9 +18,11 @@ class TupeAbsolute(PositionMethod):
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{2 d_h} + (LN(p_t) U_Q) \cdot (LN(p_s) U_K) / \sqrt{2 d_h}$, with learned position
         vectors $p_t$, projections $U_Q$ and $U_K$, and layer norm $LN$. Ke et al. (2021), equation 7. With `untie_first`, the
-        second term is $\theta_1$ if the query is at the first position, else $\theta_2$ if the key is at the first position.
+        second term is $\theta_1$ if the query is at the first position. For all other queries, the second term is $\theta_2$ if
+        the key is at the first position.
         $\theta_1 = (LN(u_0) U_Q) \cdot (LN(u_0) U_K) / \sqrt{2 d_h}$. $\theta_2$ is this product with $u_1$ in place of $u_0$.
-        $u_0$ and $u_1$ are the rows 0 and 1 of the table. This is equation 11.
+        $u_0$ and $u_1$ are the rows 0 and 1 of the table. The form with `untie_first` is
+        equation 11.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
     Deviations:
@@ -33,7 +35,8 @@ class TupeAbsolute(PositionMethod):
         * The survey adds the term only in the first layer. The authors' code adds the term in all layers.
         * The survey's number 2 d^2 + n (d+2) belongs to tupe_rel. Its part 2 n is the relative bias.
         * Decoder and cross-attention are extensions of this project. In cross-attention, keys have a separate table and norm.
-    Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters per stack. One product of positions per forward pass.
+    Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters per stack. One matrix product of the projected position vectors per
+        forward pass.
     Raises: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.
     """
 
@@ -86,7 +89,7 @@ class TupeAbsolute(PositionMethod):
     def _keys(self, ctx: AttentionContext) -> Tensor:
         """Return the projected positions of the keys, [B or 1, H, S, D].
 
-        In cross-attention, if all sentences have the same source positions, decoding computes them only once.
+        In cross-attention, decoding computes the projected positions only once if all sentences have the same source positions.
         """
         once = ctx.state is not None and self.dims.cross and ctx.keys.start is not None
         known = ctx.state.get("tupe") if once else None

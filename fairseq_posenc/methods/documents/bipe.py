@@ -86,7 +86,8 @@ class BipeRope(_Bilevel):
         * In cross-attention, a query at a separator has the number of the next sentence. The sentence number of a query is at
           most the number of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
-        * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors have 1024 rows and 0.02.
+        * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors' table has 1024
+          rows, and initial values of standard deviation 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
     Cost: N d parameters per stack, and no parameters in cross-attention. Keys are rotated once, also while decoding.
     Raises: PositionError for a dictionary without the separator, and for heads of width 1.
@@ -153,7 +154,8 @@ class BipeAlibi(_Bilevel):
         * In cross-attention, a query at a separator has the number of the next sentence. The sentence number of a query is at
           most the number of the last source sentence.
         * The authors' sentences end with a full stop or a line break.
-        * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors have 1024 rows and 0.02.
+        * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors' table has 1024
+          rows, and initial values of standard deviation 0.02.
         * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
     Cost: N d parameters per stack, and no parameters in cross-attention. One bias [B, H, T, S] per forward pass.
     Raises: PositionError for a dictionary without the separator.

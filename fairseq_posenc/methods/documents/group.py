@@ -16,7 +16,7 @@ class Group(PositionMethod):
     Equation: $M_{ts} = 0$ if $\operatorname{tag}(t) = \operatorname{tag}(s)$, else $-\infty$. Bao et al. (2021). In the encoder,
         $\operatorname{tag}(t)$ is the number of separators before token $t$. In the decoder, it is the number of separators up
         to token $t$. Cross-attention compares the number of separators up to the query with the number of separators before the
-        key. The number of the query is limited to the number of the last source sentence.
+        key. The number of separators up to the query is limited to the number of separators in the source.
     Shapes: mask -> bool [B, 1, T, S].
     Source: Bao et al. (2021). Code: baoguangsheng/g-transformer. Only the code was read, not the paper's text.
     Deviations:

@@ -13,8 +13,8 @@ from ...ops.precision import at_least_float32
 
 
 class Gaussian(PositionMethod):
-    r"""Use fixed attention weights: the density of a normal distribution around the previous word, the next word, or the
-    word itself.
+    r"""Use fixed attention weights: the density of a normal distribution around the previous token, the next token, or the
+    token itself.
 
     Equation: $\alpha_{ts} = N(s; \gamma t + o_h, \sigma)$, without softmax. $o_h$ is $-1$ in even heads. In odd heads, $o_h$ is
         $1$, or $0$ if attention is causal. $\gamma$ is $1$ in self-attention. You et al. (2020).

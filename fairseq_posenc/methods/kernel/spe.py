@@ -1,4 +1,7 @@
-"""Stochastic positional encoding, with sinusoids and with filtered noise. Linear attention can use the codes."""
+"""Stochastic positional encoding, with sinusoids and with filtered noise.
+
+Queries and keys can be encoded as random vectors, called codes. Linear attention requires codes.
+"""
 
 import math
 from collections.abc import Sequence
@@ -50,7 +53,7 @@ class _Spe(PositionMethod):
         return None if self.training else torch.Generator(device).manual_seed(_EVALUATION_SEED + number)
 
     def gate(self, ctx: AttentionContext) -> Tensor:
-        """Return the share of the product without positions in each channel: [H, 1, D, 1]."""
+        """Return, for each channel, the weight of the product of query and key without positions: [H, 1, D, 1]."""
         return at_least_float32(self.of_layer(self.get_parameter("gates"), ctx)).sigmoid()[:, None, :, None]
 
     @recurrent
@@ -93,14 +96,14 @@ class SineSpe(_Spe):
 
     Equation: $A_{ts} = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = 1/(2K) \sum_k g_{ik}^2 \cos(2 \pi f_{ik} x +
         \theta_{ik})$, $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$. Liutkus et al. (2021), equations 17 to 19. With
-        `exact=false`, $P$ is the expectation of the product of $R$ random codes of queries and keys. With `attention=linear`,
-        $o_t = \phi(q_t) M_t / (\phi(q_t) \cdot Z_t)$, where $M_t$ and $Z_t$ are the sums of $\phi(k_s) v_s$ and $\phi(k_s)$ over
-        the keys and $\phi = \operatorname{ReLU} + 0.001$.
+        `exact=false`, queries and keys are encoded as random codes of width $R$. The product of two codes has the expectation
+        $\sum_i q_{ti} k_{si} P'_i(t-s)$. With `attention=linear`, $o_t = \phi(q_t) M_t / (\phi(q_t) \cdot Z_t)$, where $M_t$
+        and $Z_t$ are the sums of $\phi(k_s) v_s$ and $\phi(k_s)$ over the keys and $\phi = \operatorname{ReLU} + 0.001$.
     Shapes: rotate [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes. attend -> [B, H, T, D].
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
         * Softmax attention with the exact expectation is the default. The authors draw random codes (exact=false).
-        * Codes have the factor $1/\sqrt{R}$, so that attention keeps $1/\sqrt{d_h}$. The authors' codes require an
+        * Codes have the factor $1/\sqrt{R}$, so that attention keeps the scale $1/\sqrt{d_h}$. The authors' codes require an
           attention with the scale $1/\sqrt{R}$.
         * In evaluation, the noise has a fixed seed, so that results are repeatable.
         * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
@@ -108,9 +111,9 @@ class SineSpe(_Spe):
         * attention=linear has the ReLU features of the authors' experiments on long sequences. Their music experiments have
           random features.
         * The survey counts 3 K d for every head. The authors' code has 3 K d for all heads together.
-        * The survey calls the method bounded, although sines reach any length.
+        * The survey calls the method bounded. Sines are, however, defined for sentences of any length.
         * Cross-attention is an extension of this project.
-    Cost: 3 K d parameters per stack, and gates of d per layer. Exact: products of width (2K + 1) d_h. With codes: O(T (2K + 1)
+    Cost: 3 K d parameters per stack, and d gates per layer. Exact: products of width (2K + 1) d_h. With codes: O(T (2K + 1)
         d_h R) time and O(T (2K + 1) d_h) memory. With attention=linear, no tensor has T S entries.
     Raises: PositionError for attention=linear with exact=true. PositionError for attention=linear with attention dropout, because
         linear attention computes no attention weights. PositionError for realizations with exact=true.
@@ -221,7 +224,8 @@ class SineSpe(_Spe):
     def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
         """Project the result of `_features` onto random noise: [B, H, T, R].
 
-        Counted positions (see `Positions`) are computed in blocks. All blocks use the same waves (see `_Features`).
+        Counted positions (see `Positions`) are computed in blocks, and all blocks use the same waves (see `_Codes`).
+        `_Features` describes the waves.
         """
         noise = ctx.prepared[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]
         counted = at.start is not None
@@ -378,14 +382,14 @@ class ConvolutionalSpe(_Spe):
     r"""Weight every channel of the product of query and key by the overlap of two learned filters.
 
     Equation: $\operatorname{E}[A_{ts}] = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = \sum_p w_{ip}^k w_i^q(p+x)$,
-        $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$. Liutkus et al. (2021), convolutional SPE. $P$ is the expectation of the
-        product of $R$ random codes: the same white noise, filtered by $w^q$ for queries and by $w^k$ for keys.
-        `attention=linear` is defined as in `spe_sine`.
+        $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$. Liutkus et al. (2021), convolutional SPE. Each position has one random
+        code of width $R$ for queries, and one for keys. Both codes are the same white noise, filtered by $w^q$ for queries and
+        by $w^k$ for keys. $P$ is the expectation of the product of both codes. `attention=linear` is defined as in `spe_sine`.
     Shapes: rotate [B, H, T, D] -> [B, H, T, R]. attend -> [B, H, T, D].
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
         * Softmax attention is the default.
-        * Codes have the factor $1/\sqrt{R}$, so that attention keeps $1/\sqrt{d_h}$. The authors' codes require an
+        * Codes have the factor $1/\sqrt{R}$, so that attention keeps the scale $1/\sqrt{d_h}$. The authors' codes require an
           attention with the scale $1/\sqrt{R}$.
         * In evaluation, the noise has fixed seeds, so that results are repeatable.
         * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
@@ -394,7 +398,7 @@ class ConvolutionalSpe(_Spe):
           random features.
         * The formula in the survey belongs to spe_sine.
         * Cross-attention is an extension of this project.
-    Cost: 2 P d parameters per stack, and gates of d per layer. One convolution of O(T P d R) for queries and one for keys
+    Cost: 2 P d parameters per stack, and d gates per layer. One convolution of O(T P d R) for queries and one for keys
         per forward pass. Decoding computes them in every layer.
     Raises: PositionError for attention=linear with attention dropout, because linear attention computes no attention weights.
         PositionError for positions that are not integers.
@@ -429,11 +433,13 @@ class ConvolutionalSpe(_Spe):
         return super().hooks - ({"attend"} if self.options.attention == "softmax" else set())
 
     def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor, dict[tuple[str, Positions], Tensor]]:
-        """Return normal noise with variance 1 / R, its part for the plain product [H, D, R], and the codes of queries and keys,
-        which all layers share. Decoding computes the codes in every layer.
+        """Return the noise, the part of the noise for the product without positions [H, D, R], and the codes.
 
-        The noise [R, d, columns] has one column for the plain product, and P - 1 + n columns for n positions. The number of
-        columns is rounded up to a multiple of _NOISE_BLOCK.
+        The noise is normal with variance 1 / R. The codes encode queries and keys. All layers share the codes. Instead,
+        decoding computes the codes in every layer.
+
+        The noise [R, d, columns] has one column for the product of query and key without positions, and P - 1 + n columns for n
+        positions. The number of columns is rounded up to a multiple of _NOISE_BLOCK.
         """
         columns = max(ctx.queries.last, ctx.keys.last) + 1 + self.options.length
         known = None if ctx.state is None else ctx.state.get("spe_noise")
@@ -450,7 +456,10 @@ class ConvolutionalSpe(_Spe):
         return noise, plain, {(which, at): self._codes(which, noise, at).to(dtype).contiguous() for which, at in sides}
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """Encode queries or keys: [B, H, T, D] -> [B, H, T, R]. The mean of their products is sum_i q_i k_i P'_i."""
+        """Encode queries or keys: [B, H, T, D] -> [B, H, T, R].
+
+        The product of an encoded query and an encoded key has the mean sum_i q_i k_i P'_i over the noise.
+        """
         noise, plain, known = ctx.prepared[self]
         codes = known[which, at] if (which, at) in known else self._codes(which, noise, at)
         rows = "htdr" if codes.size(0) == 1 else "bhtdr"  # one product for all sentences with the same positions
@@ -474,7 +483,8 @@ class ConvolutionalSpe(_Spe):
 def filtered(x: Tensor, taps: Tensor) -> Tensor:
     """Convolve along the last axis, sum_p taps_p x_(t-p), without padding: [R, d, N + P - 1], [d, P] -> [R, d, N].
 
-    Blocks are multiplied by one Toeplitz matrix, because the gradient of torch's depthwise convolution is slow on a CPU.
+    Blocks of entries along the last axis are multiplied by one Toeplitz matrix per channel. The reason is that the gradient of
+    torch's depthwise convolution is slow on a CPU.
     """
     count = x.size(-1) - taps.size(-1) + 1
     block = min(count, _CHUNK)

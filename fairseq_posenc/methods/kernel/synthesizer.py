@@ -1,4 +1,4 @@
-"""Scores that are learned per position, or computed only from the query, instead of products with keys."""
+"""Scores that are learned for each pair of positions, or computed only from the query, instead of products with keys."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -154,10 +154,10 @@ class SynthesizerDense(_Synthesizer):
         * In a mixture, $q_t \cdot k_s$ is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
           projection instead.
         * Cross-attention has ordinary scores, because mesh-tensorflow defines the method for self-attention only.
-    Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. Scores of
-        all S keys for every query, or of all n positions if sentences have different positions, for example with padding on the
-        left. mix=none has no key projection. mix=none with form=paper has no query projection either. Each missing projection
-        saves d^2 + d parameters per layer.
+    Cost: L h (hidden (d + 1) + (hidden + 1) n) parameters per stack, L d_h n with form=minus. For every
+        query, the network computes scores of all S keys. If sentences have different positions, for example with padding on the
+        left, the network computes scores of all n positions. mix=none has no key projection. mix=none with form=paper has no
+        query projection either. Each missing projection saves d^2 + d parameters per layer.
     Raises: PositionError for hidden with form=minus, for a sentence of more than n positions, and for positions that are
         not integers.
     """

@@ -16,18 +16,20 @@ class LogLength(PositionMethod):
 
     Equation: $A_{ts} = f(n_t) q_t \cdot k_s / \sqrt{d_h}$ with $n_t$ keys for query $t$. `form=mt`: $f(n) = \max(\ln n, 0.1) /
         \ln n_0$. Zhang et al. (2023). `form=ssmax`: $f(n) = a \ln n$, or $a \ln n + b$, with $a$ and $b$ learned. Nakanishi
-        (2025). `form=floor`: $f(n) = 1 + 0.1 \ln \max(1, n / n_0)$. Inkling.
+        (2025). `form=floor`: $f(n) = 1 + 0.1 \ln \max(1, n / n_0)$. This form is from the model Inkling.
     Shapes: scale -> [B or 1, H or 1, T or 1, 1].
     Source: Zhang et al. (2023) and their code ZhuochengZhang98/D2DToolkits. Nakanishi (2025). Inkling in Hugging Face's
         transformers 5.
     Deviations:
         * n_t is the number of tokens in the key sequence. In causal attention, n_t includes only tokens up to the query.
         * n counts neither padding nor later tokens. Two public implementations of ssmax count padding or later tokens.
-        * The released Inkling also multiplies its bias by f. In this project, the biases of other methods keep their size.
+        * The released code of Inkling also multiplies Inkling's position bias by f. In this project, f does not change the
+          biases of other methods.
         * With form=floor, n_0 is 25 by default. The use of form=floor for source sentences is an extension of this project.
         * With form=ssmax, a starts at 1/ln n_0, so that the factor is 1 for n_0 keys. The paper's value could not be verified.
         * posenc_log_length also has sinusoidal positions, because the factor does not distinguish positions.
-    Cost: no parameters. L h parameters for ssmax, and L h more for its bias. The fused attention remains in use.
+    Cost: no parameters. L h parameters for ssmax, and L h more for its bias. The model can still use
+        scaled_dot_product_attention.
     Raises: PositionError for bias=, start= or share= without ssmax.
     """
 

@@ -12,7 +12,7 @@ from ...ops.sinusoids import Sinusoids, sinusoid
 
 
 class OutputLength(PositionMethod):
-    """Compute the requested length of each sentence, and the length of each prefix (base class of ldpe and lrpe)."""
+    """Read the requested length of each sentence, and compute the length of each prefix (base class of ldpe and lrpe)."""
 
     def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
@@ -47,11 +47,11 @@ class LengthDifference(OutputLength):
         sinusoids. $L$ is the length of the output without `</s>`, and $c_k$ the length of the $k$ tokens before the predicted
         token. $r$ is therefore 0 at `</s>`. Takase and Okazaki (2019), LDPE. Survey, equation 32.
     Shapes: embed [B, T, C] -> [B, T, C], with side input target_length [B].
-    Source: Takase and Okazaki (2019). Code: takase/control-length. Noise and predicted lengths are from Oka, Chousa, Sudoh
-        and Nakamura (2020). Only the abstract of this paper was read.
+    Source: Takase and Okazaki (2019). Code: takase/control-length. Length noise (--length-noise) and predicted lengths
+        (--length-from predictor) are from Oka, Chousa, Sudoh and Nakamura (2020). Only the abstract of this paper was read.
     Deviations:
-        * The first token has r = L, as in the paper's equation if the paper's length counts </s>. The authors' code adds 2
-          (offset=2).
+        * The first token has r = L. The paper's equation gives the same value if the paper's length includes </s>. The authors'
+          code adds 2 to r (offset=2).
         * Sinusoids are computed, not read from a table. The smallest value of r is min_remaining.
         * The authors' code fails if the output is 3 tokens longer than the requested length.
         * Sines come before cosines, as in fairseq. The options layout=interleaved,grid=paper implement the equation.
@@ -110,8 +110,8 @@ class LengthRatio(OutputLength):
         + 1$, with $E$ the token embeddings. $L$ is the length of the output without `</s>`, and $c_k$ the length of the $k$
         tokens before the predicted token. Takase and Okazaki (2019), LRPE. Survey, equation 33.
     Shapes: embed [B, T, C] -> [B, T, C], with side input target_length [B].
-    Source: Takase and Okazaki (2019). Code: takase/control-length. Noise and predicted lengths are from Oka, Chousa,
-        Sudoh and Nakamura (2020). Only the abstract of this paper was read.
+    Source: Takase and Okazaki (2019). Code: takase/control-length. Length noise (--length-noise) and predicted lengths
+        (--length-from predictor) are from Oka, Chousa, Sudoh and Nakamura (2020). Only the abstract of this paper was read.
     Deviations:
         * The authors' code counts t from 2 (offset=1).
         * In training, the authors' code gives all sentences of a batch the positions of the first sentence, which is a defect.

@@ -23,7 +23,7 @@ class CompositeAttention(PositionMethod):
     Shapes: content_scores -> [B, H, T, S], bias -> [1, H, T, S], content_values -> [B, H, T, D].
     Source: Chang, Xu, Xu and Tu (2021). Code: mlpc-ucsd/BERT_Convolutions.
     Deviations:
-        * The width of 17 (max_distance=8) is unverified. In the authors' code the width is an argument.
+        * The kernel width of 17 (max_distance=8) is unverified. In the authors' code, the kernel width is an argument.
         * The authors' code can multiply the output of the depthwise convolution by a learned factor of each head. This factor is
           left out.
         * Decoder and cross-attention are extensions of this project. Cross-attention has no depthwise convolution.

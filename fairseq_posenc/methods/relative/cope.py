@@ -30,9 +30,10 @@ class ContextualPositions(PositionMethod):
         * 64 positions, and separate tables for the layers, are unverified.
         * The encoder is an experimental extension of this project. It has one table per direction.
         * Cross-attention is an experimental extension of this project. Its sums run from the key to the last source token.
-    Cost: L largest d_h parameters per stack if heads share tables. Products of all queries with all vectors of the
-        tables, one interpolation (on a CPU, a gather), and one cumulative sum of the gates. On a CPU, the encoder computes the
-        interpolation and the sum once per direction.
+    Cost: L P d_h parameters per stack if heads share tables, where P is the value of `largest`. The encoder has twice as many
+        parameters. Each layer computes the products of all queries with all vectors of the tables. Each layer also computes one
+        interpolation and one cumulative sum of the gates. On a CPU, the interpolation is a gather. On a CPU, the encoder
+        computes the interpolation and the sum once per direction.
     """
 
     @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ...ops.relative import kept_while_decoding, key_products, query_products
 
 
 class Deberta(PositionMethod):
-    r"""Add products of queries with projected vectors of the distance, and of keys with other projections of these
+    r"""Add products of queries with projected distance vectors, and products of keys with other projections of the distance
     vectors.
 
     Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot K_r[D(t,s)] + k_s \cdot Q_r[D(t,s)]) / \sqrt{3 d_h}$, $K_r = P W_K$, $Q_r = P
@@ -148,7 +148,10 @@ class Deberta(PositionMethod):
         return (distance + self.reach).clamp(0, 2 * self.reach - 1)
 
     def _bucket(self, distance: Tensor) -> Tensor:
-        """Return the bucket of a distance: exact up to half of the buckets, then logarithmic. The function is odd."""
+        """Return the bucket of a distance. The bucket of -x is minus the bucket of x.
+
+        For distances up to half of the number of buckets, the bucket is the distance. Beyond, buckets are logarithmic.
+        """
         middle = self.options.buckets // 2
         far = torch.log(distance.abs().clamp(min=middle).double() / middle) / math.log((self.farthest - 1) / middle)
         far = (torch.ceil(far * (middle - 1)) + middle).long()

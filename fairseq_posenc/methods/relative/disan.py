@@ -25,7 +25,8 @@ class Disan(PositionMethod):
         * Scores are products of queries and keys by default. The authors use multi_dimensional=true.
         * Some heads of one attention have the forward mask, and some have the backward mask. The authors have a
           separate attention block for each direction.
-        * The multi-dimensional form works on the channels of each head. W_h is the value projection.
+        * The multi-dimensional form works on the channels of each head. The value projection replaces the matrix W_h of the
+          paper.
         * The output projection combines the directions.
         * Attention dropout drops the weights of the multi-dimensional form. The authors drop inputs of the linear layers.
         * The decoder is an extension of this project. All its heads attend to earlier keys.

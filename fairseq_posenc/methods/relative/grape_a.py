@@ -22,9 +22,9 @@ class GatedAlibi(PositionMethod):
     r"""Add an ALiBi penalty whose slope depends on the key, the query or both.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - (t - s) m_h w_h g_{ts}$. $m_h$ are the slopes of `alibi`, and $w_h$ is the
-        softplus of a learned number. $g_{ts} = \operatorname{softplus}(u \cdot k_s / \sqrt{d_h})$ (`gate=key`),
-        $\operatorname{softplus}(v \cdot q_t / \sqrt{d_h})$ (`gate=query`) or their sum (`gate=both`), $u$ and $v$ of length 1 in
-        each head. Additive GRAPE, Zhang et al. (2026).
+        softplus of a learned number. `gate=key`: $g_{ts} = \operatorname{softplus}(u \cdot k_s / \sqrt{d_h})$. `gate=query`:
+        $g_{ts} = \operatorname{softplus}(v \cdot q_t / \sqrt{d_h})$. `gate=both`: $g_{ts}$ is the sum of both. $u$ and $v$ have
+        length 1 in each head. Additive GRAPE, Zhang et al. (2026).
     Shapes: content_scores -> [B, H, T, S].
     Source: Zhang et al. (2026). Code: model-architectures/GRAPE, README and model. The paper was not read.
     Deviations:

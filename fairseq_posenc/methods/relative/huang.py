@@ -1,4 +1,8 @@
-"""The four methods of Huang et al.: scores are multiplied by, or increased by, learned scalars and vectors of the distance."""
+"""The four methods of Huang et al.
+
+Methods 1 to 3 multiply scores, or their channels, by learned numbers of the distance. Method 4 adds products with learned
+vectors of the distance to the scores.
+"""
 
 import math
 from collections.abc import Iterator
@@ -218,9 +222,9 @@ def _with_products(
 ) -> None:
     """Compute the same gradients as `_on_cpu`, but with matrix products. This function is used on an accelerator.
 
-    For each gradient, the elementwise products of the other two factors are written to `product`. A matrix product multiplies
-    these products by `grad` and sums them. Exception: the gradient of the gates, if positions differ between sentences. This
-    gradient is computed with an elementwise multiplication by `grad`.
+    Each gradient belongs to one of three factors: queries, keys or gates. The elementwise products of the other two factors are
+    written to `product`. A matrix product multiplies these products by `grad` and sums them. Exception: the gradient of the
+    gates, if positions differ between sentences. This gradient is computed with an elementwise multiplication by `grad`.
     """
     gates = _gates(gate, rows)
     torch.mul(k.unsqueeze(2), gates, out=product)  # [B, H, c, S, D]
@@ -235,7 +239,7 @@ def _with_products(
         summed = product.mul_(grad.unsqueeze(-1))
     if gate.size(0) == 1:
         summed = summed.sum(1, keepdim=True)
-    vectors = summed.permute(0, 2, 3, 1, 4).flatten(3).flatten(0, 2)  # one per pair of words, with the channels of all heads
+    vectors = summed.permute(0, 2, 3, 1, 4).flatten(3).flatten(0, 2)  # one vector per query and key, channels of all heads
     found = torch.ops.aten.embedding_dense_backward(vectors, rows.flatten(), gate.size(1), -1, False)  # adds in float32
     of_gate += found.unflatten(1, (gate.size(0), -1)).transpose(0, 1)
 
@@ -243,7 +247,7 @@ def _with_products(
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield queries, their allowed keys, and a buffer for the products of all channels.
 
-    On a CPU, the buffer fits into a core's cache, unless one query of every sentence needs more memory.
+    On a CPU, the buffer fits into a core's cache. Exception: the products of one query per sentence need more memory.
     """
     held = 2**18 if devices.on_cpu(k) else 2**28
     size = min(max(1, held // k.numel()), q.size(2))
@@ -269,7 +273,7 @@ class Huang4(PositionMethod):
     Shapes: content_scores -> [B, H, T, S].
     Source: Huang, Liang, Xu and Xiang (2020). Survey, equation 20. Code: Hugging Face's relative_key_query, which indexes t - s.
     Deviations:
-        * Every head has its own table, as in the paper's counts. Hugging Face shares one table (share=heads).
+        * Every head has its own table, as in the paper's numbers of parameters. Hugging Face shares one table (share=heads).
         * Distances beyond the table use its first or last vector.
         * The survey's count is h times too large.
         * Decoder and cross-attention are extensions of this project.

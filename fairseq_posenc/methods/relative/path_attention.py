@@ -16,11 +16,12 @@ _DEVIATION = 0.02
 
 
 class PathAttention(PositionMethod):
-    r"""Multiply the query of every pair by one matrix per token between key and query. Each matrix is close to a reflection.
+    r"""Multiply the query of every pair by one matrix per token between key and query. Each matrix is the identity minus a
+    matrix of rank 1.
 
     Equation: $A_{ts} = k_s \cdot (H_{s+1} H_{s+2} \cdots H_t) q_t / \sqrt{d_h}$ for $s \le t$, $H_j = I - \beta_j w_j w_j^T$,
-        $\beta_j = 2 \operatorname{sigmoid}(u \cdot x_j + b)$, $w_j = \operatorname{SiLU}(\operatorname{conv}(W_2 W_1 x_j))$ of
-        length 1 in each head. Yang et al. (2025).
+        $\beta_j = 2 \operatorname{sigmoid}(u \cdot x_j + b)$, $w_j$ is
+        $\operatorname{SiLU}(\operatorname{conv}(W_2 W_1 x_j))$, normalised to length 1 in each head. Yang et al. (2025).
     Shapes: rescale [B, H, T, S] -> same.
     Source: Yang et al. (2025), of which a summary was read. Code: fla-org/flash-linear-attention, layers/path_attn.py and
         ops/path_attn/naive.py. PaTH-FoX is path_attention+forgetting.
@@ -34,12 +35,12 @@ class PathAttention(PositionMethod):
           $A_{ts} = q_t \cdot (H_{t+1} \cdots H_s) k_s / \sqrt{d_h}$, with $w$ and $\beta$ of this direction.
         * In the encoder, the convolutions of both directions read each token and the tokens before it.
         * Padding has $\beta = 0$. The convolution reads zeros at padding.
-    Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Products [B, H, T, T] of w with w,
-        with queries and with keys. One triangular system of T unknowns for each query. Together O(T^2 d_h + T^3) per head. The
-        encoder computes these products and systems once per direction. Decoding caches a second set of keys. Each decoding step
-        multiplies these keys by H_t.
-        Minimum cost: four matrix products, and the solution of one triangular system. Each result contains [B, H, T, T]
-        numbers. All are computed in float32 and in both passes.
+    Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Each
+        layer computes three products [B, H, T, T]: w with w, w with queries, and w with keys. One triangular system of T
+        unknowns for each query. Together O(T^2 d_h + T^3) per head. The encoder computes these products and systems once per
+        direction. Decoding caches a second set of keys. Each decoding step multiplies these keys by H_t.
+        The method requires at least four matrix products, and the solution of one triangular system. Each of these results
+        contains [B, H, T, T] numbers. The forward pass and the backward pass compute all of these results in float32.
     """
 
     @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def scores_along(
     passed = (word_ids.unsqueeze(-2) <= late_ids.unsqueeze(-1)).unsqueeze(1)  # [B or 1, 1, T, N]
     scaled = beta * w
     of_late, of_early = (late @ w.mT) * passed, _of_early(early, early_ids, -scaled, word_ids)
-    system = scaled @ w.mT  # read below the diagonal only: later tokens j and earlier tokens i
+    system = scaled @ w.mT  # only entries below the diagonal are read: rows of later tokens, columns of earlier tokens
     if of_late.size(2) <= of_early.size(3):  # solve as few systems as possible: one per query, or one per key
         of_late = torch.linalg.solve_triangular(system, of_late, upper=False, left=False, unitriangular=True)
     else:

@@ -20,7 +20,7 @@ class StickBreaking(PositionMethod):
     Shapes: rescale [B, H, T, S] -> logarithms of the weights. mask -> bool [1, H, T, S]. content_values -> [B, H, T, D].
     Source: Tan et al. (2025). Code: shawntan/stickbreaking-attention. Code: IBM/dolomite-engine (rest=bias).
     Deviations:
-        * The remainder goes to the word itself (rest=self), to a learned vector of each head (rest=bias), or to nothing
+        * The remainder goes to the token itself (rest=self), to a learned vector of each head (rest=bias), or to nothing
           (rest=drop).
         * The weights of all keys and the remainder of a query sum to 1. The softmax of their logarithms therefore returns the
           weights unchanged.
@@ -28,8 +28,8 @@ class StickBreaking(PositionMethod):
           other half, keys on the right take shares.
         * The normalisation of heads in dolomite-engine is left out.
     Cost: no parameters, or L d with rest=bias. The scores are stored for the backward pass.
-        Minimum cost: a softplus and a cumulative sum of [B, H, T, S] numbers in float32, in both passes. A weight depends on all
-            nearer keys.
+        The method requires at least a softplus and a cumulative sum of [B, H, T, S] numbers in float32. Both
+        operations are necessary in the forward pass and in the backward pass. A weight depends on all nearer keys.
     Raises: PositionError for an odd number of heads in an encoder, and for a method in the same layer that adds to the scores.
     """
 
@@ -72,13 +72,16 @@ class StickBreaking(PositionMethod):
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         breaking, own = ctx.once(self, lambda: self._masks(ctx))
-        if ctx.allowed is not None:  # a hidden key takes no share of the weight
+        if ctx.allowed is not None:  # a masked key takes no share of the weight
             breaking = breaking & ctx.allowed
         first = ctx.first_query
         return StickBreakingLogits.apply(scores, breaking, own if first is None else first, self.left_heads)
 
     def _masks(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """Return the keys that take a share in each head [B or 1, H, T, S], and the token itself [B or 1, 1, T, S]."""
+        """Return two masks: [B or 1, H, T, S] and [B or 1, 1, T, S].
+
+        The first mask is true at the keys that take a share in a head. The second mask is true at the query's own token.
+        """
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)
         return self._by_side(delta < 0, delta > 0), delta == 0
 

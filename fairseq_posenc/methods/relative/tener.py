@@ -12,7 +12,7 @@ from ...ops.sinusoids import Sinusoids
 
 
 class Tener(PositionMethod):
-    r"""Add Transformer-XL's terms with sinusoids that are not projected, so that scores distinguish left from right.
+    r"""Add Transformer-XL's terms without projecting the sinusoids. Sinusoids of signed distances distinguish left from right.
 
     Equation: $A_{ts} = (q_t + u) \cdot k_s + (q_t + v) \cdot R[t-s]$. Yan et al. (2019). Survey, equation 22.
     Shapes: content_scores -> [B, H, T, S].
@@ -22,7 +22,7 @@ class Tener(PositionMethod):
         * The output projection stays. The authors' code leaves it out.
         * The authors' code also differs from the paper in three other points. The options key_term, sign and grid select the form
           of the code.
-        * The survey's count is h times too large.
+        * The survey's number of parameters is h times too large.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 d L parameters per stack. Memory O(B H T (T + S)).
     Raises: PositionError for key=identity if keys and queries have different widths.

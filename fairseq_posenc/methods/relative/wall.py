@@ -1,4 +1,4 @@
-"""Scores whose channels decay between key and query by forget gates."""
+"""Products of queries and keys in which every channel decays by the forget gates between key and query."""
 
 import torch
 import torch.nn.functional as F
@@ -24,11 +24,12 @@ class Wall(PositionMethod):
     Source: fla-org/flash-linear-attention, layers/wall_attn.py and ops/wall_attn/naive.py, contributed by Averbuch and Pai
         (Tilde Research). No paper was read.
     Deviations:
-        * The authors' code has an additional scalar gate of each head, which is added unscaled. The spec wall+forgetting adds
-          this gate.
+        * The authors' code has an additional scalar gate of each head. The logarithms of this gate are added to the scores
+          without the factor $1/\sqrt{d_h}$. The spec wall+forgetting adds this gate.
         * The initial W is normal with standard deviation 0.02, which is unverified. b starts at 8, as in the code, so that
           training starts almost as plain attention.
-        * The exponent is never positive, so nothing overflows. The authors' kernels instead subtract the sum at every 64th key.
+        * The exponent is never positive, so nothing overflows. The authors' kernels instead subtract
+          from P the value of P at every 64th key.
     Cost: L (d^2 + d) parameters per stack. B T d log2(T) exponentials per layer, which are stored for the backward pass.
         Decoding caches the sums, which are as large as the keys.
     """

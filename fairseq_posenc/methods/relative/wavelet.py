@@ -21,7 +21,8 @@ class Wavelet(PositionMethod):
         * The scales a are 2^0, ..., 2^7 and the shifts b are 0, ..., d_h/8 - 1. Both sets are reconstructed, and unverified.
         * Channel i has the scale 2^(i mod 8) and the shift i // 8. This order is reconstructed, and unverified.
         * Heads of fewer than 16 channels have d_h/2 scales, so that they have two shifts.
-        * $\psi$ has the factor 1, and is symmetric. Only shifts above 0 distinguish directions. Both statements are unverified.
+        * $\psi$ has the factor 1, and is symmetric. Only channels with a shift above 0 therefore distinguish directions. The
+          factor and the symmetry of $\psi$ are unverified.
         * The encoder is an extension of this project.
     Cost: no parameters. Products of queries with vectors of all distances, as in shaw without values.
     """

@@ -29,7 +29,10 @@ _DEVIATION = 0.02
 
 
 class ContentRotation(PositionMethod):
-    """Base class of carope and selective_rope: queries and keys are rotated by the running sum of an increment per token."""
+    """Base class of carope and selective_rope.
+
+    Each token adds angles. Queries and keys are rotated by the running sums of these angles.
+    """
 
     content_dependent = True
 
@@ -88,11 +91,12 @@ class ContextRope(ContentRotation):
     Deviations:
         * W starts at 0. With the initial b, f^i is the frequency of pair i in `rope`. Training therefore starts as `rope`
           (start=rope).
-        * In the paper, training starts as rope. Without b this is impossible, because W = 0 gives f = 0.59.
+        * According to the paper, training starts as rope. The paper has no b. Without b, training cannot start as rope, because
+          W = 0 gives f = 0.59.
         * start=paper has no b. Its initial W, which is normal with standard deviation 0.02, is unverified.
         * Padding adds no angle.
         * The encoder is an extension of this project: sums run from the left. The angle between two tokens is the sum of the
-          angles of the tokens between them, with a negative sign for later keys.
+          angles of the later token and of all tokens between both tokens. For later keys, the sign of this sum is negative.
     Cost: L (d h + h) parameters per stack. Angles [B, H, T, D/2], which queries and keys share.
     Raises: PositionError for heads of odd width.
     """

@@ -110,6 +110,6 @@ class FourierRope(PositionMethod):
         return every_channel(sin, F.pad(cos, rest, value=1.0), "halves", width)
 
     def _mixed(self, name: str, waves: Tensor) -> Tensor:
-        """Mix the waves of all pairs: [B or 1, T, D/2] -> [B or 1, H, T, D']."""
+        """Mix the sines or the cosines of the frequencies that `cutoff` keeps: [B or 1, T, d_h/2] -> [B or 1, H, T, D']."""
         matrices = at_least_float32(self.get_parameter(name))  # [H, kept, D']
         return waves[..., : matrices.size(1)].unsqueeze(1).to(matrices.dtype) @ matrices

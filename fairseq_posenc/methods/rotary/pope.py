@@ -1,4 +1,4 @@
-"""Queries and keys in polar coordinates. Tokens determine the magnitudes, positions the angles."""
+"""Queries and keys in polar coordinates. Tokens determine the magnitudes. Positions determine the angles."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ from ...ops.sinusoids import Frequencies, frequencies
 
 
 class Pope(PositionMethod):
-    r"""Represent each channel of queries and keys by magnitude and angle: the word sets the magnitude, the position the angle.
+    r"""Represent each channel of queries and keys by a magnitude and an angle. The token determines the magnitude. The
+    position determines the angle.
 
     Equation: $A_{ts} = \sum_i \operatorname{softplus}(q_{t,i}) \operatorname{softplus}(k_{s,i}) \cos((t-s) \theta_i - \delta_i)
         / \sqrt{d_h}$, $\theta_i = \mathrm{base}^{-i/d_h}$, $\delta_i$ a learned phase. Gopalakrishnan et al. (2025).
@@ -34,13 +35,14 @@ class Pope(PositionMethod):
     Source: Summaries of Gopalakrishnan et al. (2025), whose text was not read. Code: x-transformers. Code:
         lucidrains/PoPE-pytorch.
     Deviations:
-        * Phases are not limited to [-2 pi, 0]. Public code limits the phases. A limit does not change the possible cosines,
-          which are periodic, but it removes the gradient of phases above 0.
+        * Phases are not limited to [-2 pi, 0]. Public code limits the phases. Cosines are periodic, so a limit does not
+          change the set of possible cosines. A limit removes the gradient of phases above 0.
         * Encoder and cross-attention are extensions of this project. With all phases at 0, scores do not distinguish left from
           right.
         * posenc_pope therefore starts the phases of the encoder at random (start=uniform).
-        * The paper leaves open whether layers share the phases. In x-transformers, layers share the phases.
-    Cost: h d_h parameters per stack if layers share the phases. Queries, keys and their cache are twice as wide.
+        * The summaries of the paper do not state whether layers share the phases. In x-transformers, layers share the phases.
+    Cost: h d_h parameters per stack if layers share the phases. Queries, keys and the key cache are twice
+        as wide.
     Raises: PositionError if the fraction leaves no channel.
     """
 
@@ -97,12 +99,19 @@ class Pope(PositionMethod):
 
     @staticmethod
     def _with_waves(angles: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the angles, and their cosines and sines without a gradient, [..., T, 2, width]."""
+        """Return the angles [..., T, width], and the cosines and sines of the angles [..., T, 2, width].
+
+        The cosines and sines have no gradient.
+        """
         fixed = angles.detach()
         return angles, torch.stack([fixed.cos(), fixed.sin()], -2)
 
     def _angles(self, at: Positions) -> Tensor:
-        """Return the angles of positions, [B or 1, 1, T, width]. A table contains the angles of counted positions."""
+        """Return the angles of positions, [B or 1, 1, T, width].
+
+        If all sentences have the positions start, start + 1, ..., the angles are read from a table. Angles of positions beyond
+        the table are computed.
+        """
         end = None if at.start is None else at.start + at.ids.size(1)
         rows = self.table.values.view(-1, self.width)
         found = self._turned(at.ids) if end is None or end > len(rows) else rows[at.start : end].unsqueeze(0)

@@ -59,15 +59,16 @@ class Rope(PositionMethod):
         the frequency is $\exp(p_i/16)$, with a parameter $p_i$. The initial frequencies are the fixed frequencies.
     Shapes: rotate [B, H, T, D] -> same.
     Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
-        cutoff: the lower bound of the frequencies in Hua et al. (2024). frequencies=learned: the method of Zhang et al. (2026),
-        which they call multiplicative GRAPE, and their code.
+        cutoff: the lower bound of the frequencies in Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and the
+        authors' code. The authors call this method multiplicative GRAPE.
     Deviations:
         * The default layout is the layout of GPT-NeoX. It differs from the authors' layout by a fixed permutation of channels.
         * Cross-attention is an extension of this project: target positions rotate queries, source positions rotate keys.
         * Heads and layers share learned frequencies by default.
     Cost: no parameters, or d_r/2 per table of learned frequencies. Keys are rotated once, also in incremental decoding.
-    Raises: PositionError if no pair of channels is rotated, for learned frequencies with keep or cutoff, for share without
-        learned frequencies, for heads= with share=none or share=layers, and for a head in heads= that does not exist.
+    Raises: PositionError if no pair of channels is rotated. PositionError for learned frequencies with keep or cutoff, and for
+        share without learned frequencies. PositionError for heads= with share=none or share=layers, and for a head in heads=
+        that does not exist.
     """
 
     @dataclass(frozen=True)

@@ -22,10 +22,10 @@ class RopeScaled(PositionMethod):
         channels of a head. `linear`: $\theta_i / f$. `ntk`:
         $\mathrm{base}' = \mathrm{base} \cdot f^{d_r/(d_r-2)}$. `dynamic`: $\mathrm{base}' = \mathrm{base} \cdot (f n / L_0 - f +
         1)^{d_r/(d_r-2)}$ for lengths $n > L_0$. `yarn`: $\theta_i ((1 - r_i) + r_i / f)$. $r_i$ rises from 0 at the wavelength
-        $L_0/32$ to 1 at the wavelength $L_0$, and sines and cosines are multiplied by $0.1 \ln f + 1$. `llama3`: with $n_i = L_0
-        \theta_i / (2 \pi)$ turns within $L_0$, $\theta_i$ for $n_i > \mathrm{high}$, $\theta_i / f$ for $n_i < \mathrm{low}$,
-        else $\theta_i ((1 - a_i) / f + a_i)$, $a_i = (n_i - \mathrm{low}) / (\mathrm{high} - \mathrm{low})$. `keep` and `cutoff`
-        read $\theta_i$, not $\theta'_i$.
+        $L_0/32$ to 1 at the wavelength $L_0$, and sines and cosines are multiplied by $0.1 \ln f + 1$. `llama3`: $n_i = L_0
+        \theta_i / (2 \pi)$ is the number of turns within $L_0$. The frequency is $\theta_i$ for $n_i > \mathrm{high}$,
+        $\theta_i / f$ for $n_i < \mathrm{low}$, else $\theta_i ((1 - a_i) / f + a_i)$ with $a_i = (n_i - \mathrm{low}) /
+        (\mathrm{high} - \mathrm{low})$. `keep` and `cutoff` read $\theta_i$, not $\theta'_i$.
     Shapes: rotate [B, H, T, D] -> same. With scaling=dynamic in the decoder, rescale -> [B, H, T, S].
     Source: Chen et al. (2023), linear. bloc97 (2023), ntk and dynamic. Peng et al. (2024), yarn. Code: Hugging Face's rope
         utilities, also for llama3.
@@ -35,8 +35,8 @@ class RopeScaled(PositionMethod):
         * The index at which yarn's ramp starts (wavelength L_0/32) is rounded down. The index at which the ramp ends (L_0) is
           rounded up.
         * In the encoder, dynamic uses the length of each source sentence.
-        * In the decoder, dynamic uses the number of words up to the query, so that incremental decoding equals teacher
-          forcing. The authors do not rotate cached keys again.
+        * In the decoder, dynamic uses the number of tokens up to the query. Incremental decoding and teacher forcing therefore
+          compute equal scores. The authors do not rotate cached keys again.
         * Cross-attention is an extension of this project.
     Cost: as rope. In the decoder, dynamic rotates all keys again for every query beyond L_0.
     Raises: PositionError if no pair of channels is rotated, or if only one pair is rotated with ntk or dynamic. PositionError for
@@ -145,7 +145,10 @@ class RopeScaled(PositionMethod):
         return every_channel(sin, cos, self.options.layout, x.size(-1))
 
     def _frequencies(self, lengths: Tensor | None) -> Tensor:
-        """Return the frequencies [pairs], or [B or 1, 1, pairs] for sentences of these lengths, in float64."""
+        """Return the frequencies in float64.
+
+        Shapes: [pairs], or [B or 1, 1, pairs] if `lengths` is given. `lengths` contains the lengths of the sentences.
+        """
         width, base, factor = self.width, self.options.base, self.options.factor
         device = None if lengths is None else lengths.device
         plain = frequencies(width // 2, width, "paper", base, device)

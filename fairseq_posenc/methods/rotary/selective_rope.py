@@ -19,18 +19,20 @@ class SelectiveRope(ContentRotation):
 
     Equation: $A_{ts} = (R(\Phi_t) q_t) \cdot (R(\Phi_s) k_s) / \sqrt{d_h}$, $\Phi_{t,j} = \mathrm{base}^{-2j/d_h} \sum_{m \le t}
         g_m (u_{m,j} + \exp(b_j))$, $u = \operatorname{conv}(W_2 W_1 x')$, $g_m = \operatorname{sigmoid}(v \cdot x'_m + c)$ with
-        `gate=true`, else 1. $x'$ is $x$ with the channels of each head divided by their length. Movahedi et al. (2026).
+        `gate=true`, else 1. For $x'$, the channels of $x$ in each head are divided by the Euclidean norm of these
+        channels. Movahedi et al. (2026).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Movahedi et al. (2026), of which a summary was read. Code: timurcarstensen/selective-rope, modules/rotary.py.
     Deviations:
-        * The bias exp(b) is an option of the code. Here it is on by default. exp(b) starts at 1. The part of
-          exp(b) in the angles is then equal to the angles of rope with this base.
+        * The bias exp(b) is an option of the code. Here it is on by default. exp(b) starts at 1. Without
+          gates, the terms exp(b) alone then give the same angle between a query and a key as rope with this base.
         * Without the bias (bias=false, the code's default), the angles of tokens have no constant part.
         * The projection reads the input of the attention, as in the code. The paper's listing projects normalised queries.
-        * The rank is 32, as in all configurations of the code. The default of its class is 16.
-        * The code's form with a full matrix for each head is left out.
+        * The rank is 32, as in all configurations of the code. The default rank of the class in the code is 16.
+        * The authors' code can also project with a full matrix for each head. This project does not include this projection.
         * Weights have the initial values of nn.Linear and nn.Conv1d. The authors' initial weights are unverified.
-        * To compute x', the authors' code divides by a length. It adds 1e-6 to the square of this length.
+        * To compute x', this project divides by the Euclidean norm (at least 1e-12). The authors' code adds 1e-6 to the
+          square of the norm.
         * Padding adds no angle, and the convolution reads 0 there.
         * The encoder is an extension of this project: sums and convolutions run from the left.
     Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack, L (d + 1) h more with gates. Angles [B, H, T, D/2], which

@@ -25,19 +25,20 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class XPos(PositionMethod):
-    r"""Rotate pairs of channels as rope does. The products of pairs decrease with the distance. Products of pairs
-    with higher frequencies decrease faster.
+    r"""Rotate pairs of channels as rope does. The product of a query pair and a key pair decreases with the distance.
+    Products of pairs with higher frequencies decrease faster.
 
     Equation: $A_{ts} = \sum_i \zeta_i^{(t-s)/512} (R_t q_t)_i \cdot (R_s k_s)_i / \sqrt{d_h}$, $\zeta_i = (2i + 0.4 d_h) / (1.4
         d_h)$. Sun et al. (2023).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Sun et al. (2023). Code: torchscale. Code: x-transformers.
     Deviations:
-        * The exponents of zeta are 0 at the smaller of the positions max_positions/2 and 4 scale_base. In the authors' code, the
-          exponents are 0 in the middle of the current sentence.
-        * This fixed position keeps encoded keys valid in incremental decoding. The choice of the position changes the size of
-          queries and keys, but not the scores.
-        * float16 represents these sizes up to 4,000 positions beyond this position.
+        * A query at position t is multiplied by zeta^((t - m) / scale_base). A key at position s is multiplied by
+          zeta^((m - s) / scale_base). The fixed position m is the smaller of max_positions/2 and 4 scale_base. In the authors'
+          code, m is the middle of the current sentence.
+        * The fixed position m keeps encoded keys valid in incremental decoding. The choice of m changes the size of queries and
+          keys, but not the scores.
+        * float16 represents these sizes up to 4,000 positions beyond m.
         * posenc_xpos has rope in the encoder. With xpos, the products with later keys would increase with the distance.
     Cost: no parameters. Keys are encoded once, also in incremental decoding.
     Raises: PositionError for heads of odd width.

@@ -47,9 +47,9 @@ class GraphTransformer(PositionMethod):
           a deviation of 0.02 for both.
         * For translation, this project adds sequential positions, as in posenc_cai_lam.
     Cost: GRU, W and labels once per stack, 2 d^2 parameters per layer, and 32 d for depths. The GRU reads each distinct path of a
-        batch once per forward pass. Vectors of pairs are gathered in blocks, never as [B, S, S, d]. O(S^3) in the data loading
-        workers. On a CPU, a small model trains with 0.21 times the tokens per second of the model without the method. The speed
-        is lower if nearly all paths of a batch differ.
+        batch once per forward pass. The vectors of word pairs are gathered in blocks. The method never stores a tensor
+        [B, S, S, d]. O(S^3) in the data loading workers. On a CPU, a small model trains with 0.21 times the tokens per second
+        of the model without the method. The speed is lower if nearly all paths of a batch differ.
     Raises: PositionError if the data has no relations.
     """
 
@@ -117,7 +117,10 @@ class GraphTransformer(PositionMethod):
         self.depths = nn.Parameter(torch.zeros(_DEPTHS, width))
 
     def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-        """Return r of the distinct paths of the batch, [P, C], and the path number of every query and key, [B, S, S]."""
+        """Return r of the distinct paths of the batch, [P, C], and an index, [B, S, S].
+
+        The index contains the number of the path from each query to each key.
+        """
         paths, index, steps = paths_by_length(ctx.side["cai_lam_path"], len(self.labels))
         read = torch.cat([paths[:number, step] for step, number in enumerate(steps)])
         _, last = self.gru(PackedSequence(self.labels[read], torch.tensor(steps)))  # [layers and directions, P, hidden]

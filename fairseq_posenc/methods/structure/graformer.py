@@ -22,8 +22,8 @@ from ...ops.graphs import FAR, distances, joined_by
 from ...ops.precision import at_least_float32
 from ...ops.trees import by_token
 
-#: _NO_WAY: value of `FAR`, written as a literal because cards consist of literals. _IN_WORD: larger values are offsets within a
-#: word, and the offset o is stored as 2 * _IN_WORD + o
+#: _NO_WAY is the value of `FAR`, written as a literal because cards consist of literals. Values above _IN_WORD are offsets
+#: between tokens of one word. The offset o is stored as 2 * _IN_WORD + o
 _NO_WAY, _IN_WORD = 10000, 20000
 
 
@@ -39,7 +39,8 @@ class Graformer(PositionMethod):
     Deviations:
         * Positive and negative distances are clipped separately. The authors' code clips the bucket number, so that large
           positive distances share the bucket of the largest negative distance.
-        * Titles, their special buckets, and the regulariser of monotone weights are left out.
+        * The authors' code encodes titles with special buckets. This project does not encode titles.
+        * The authors' code has a regulariser for monotone weights. This project does not have this regulariser.
         * The graph is the tree of the sentence, from heads to dependents. With graph=edges it is the graph of the edges.
         * With undirected=true, paths may follow edges in both directions.
         * Tables start at zero, so that training starts as plain attention. The authors draw from (-1, 1).

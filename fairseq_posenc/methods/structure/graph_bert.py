@@ -17,7 +17,7 @@ from ...ops.trees import by_token
 _ROWS, _UNREACHED = 100, 99
 #: restart probability of the random walk
 _RESTART = 0.15
-#: number of decimals. Smaller differences of closeness are rounding errors
+#: closeness is rounded to this number of decimals. Smaller differences are rounding errors
 _DECIMALS = 9
 
 

@@ -88,8 +88,9 @@ class Laplacian(PositionMethod):
 
 
 def eigenvectors(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ascending eigenvalues, and the eigenvectors as columns [n, n], of the normalised Laplacian of an undirected
-    graph.
+    """Return the eigenvalues and the eigenvectors of the normalised Laplacian of an undirected graph.
+
+    The eigenvalues [n] are in ascending order. The eigenvectors are the columns of the second array [n, n].
     """
     root = 1 / np.sqrt(adjacency.sum(1).clip(min=1))
     return np.linalg.eigh(np.eye(len(adjacency)) - root[:, None] * adjacency * root)

@@ -99,7 +99,8 @@ class RelativeStructure(PositionMethod):
         * UNVERIFIED: the clipping distance.
         * UNVERIFIED: how the paper combines these vectors with vectors of sequential distances. shaw+spr_rel adds both.
           posenc_spr_rel has sinusoids.
-        * Heads share tables by default. The survey counts tables of all heads, shared by layers (share=layers).
+        * Heads share tables by default. In the parameter count of the survey, each head has its own
+          tables, and layers share the tables (share=layers).
         * Tokens of one word have r = 0. </s> depends on the root.
     Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S). O(S^2 depth) in the data loading
         workers.

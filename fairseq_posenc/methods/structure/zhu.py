@@ -19,7 +19,7 @@ from ...ops.trees import ITSELF, NOTHING, by_token
 _POOLING = 128
 #: number of vectors of whole paths
 _FEATURES = 20000
-#: the powers of this number are the factors of the labels in the hash of a path. Sums and products are computed modulo 2^64
+#: in the hash of a path, each label is multiplied by a power of this number. Sums and products are computed modulo 2^64
 _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -41,16 +41,16 @@ class StructuralTransformer(PositionMethod):
         * Two tokens of one word are siblings, as in the authors' code.
         * Pooling follows self-attention, as in the paper. The authors' code has a convolution there.
         * Missing labels are zero vectors, and f has no dropout.
-        * paths=feature numbers paths by a hash, so that two paths may share a vector.
+        * With paths=feature, a hash is the index of a path. Two paths may therefore share a vector.
         * The layer norm removes the factor between average and sum, so that both lead to the same model.
         * The self-attention in f has one head without biases. The authors' code has eight heads with biases.
         * All layers share one table of labels, as in the authors' code. All heads share the vectors W_R r and W_F r, also as in
           the code.
     Cost: 2 (w d_h + d_h) + 2 w parameters per layer. f has 4 w^2 + w parameters per layer for convolution, and 3 w^2 + 128 (w +
-        1) for attention. One table of labels per stack. f is computed for the distinct paths of a batch. Vectors of pairs are
-        gathered in blocks, never as [B, S, S, d_h]. O(S^2 depth) in the data loading workers. On a CPU, a small model trains with
-        0.86 times the tokens per second of the model without the method. The factor is 0.75 if nearly all paths of a batch
-        differ.
+        1) for attention. One table of labels per stack. f is computed for the distinct paths of a batch. The vectors of
+        word pairs are gathered in blocks. The method never stores a tensor [B, S, S, d_h]. O(S^2 depth) in the data loading
+        workers. On a CPU, a small model trains with 0.86 times the tokens per second of the model without the method. The
+        factor is 0.75 if nearly all paths of a batch differ.
     Raises: PositionError if the data has no relations.
     """
 
@@ -143,7 +143,7 @@ class StructuralTransformer(PositionMethod):
         return BankSums.apply(probs, self._mapped("value", r, ctx).to(probs.dtype), index)
 
     def _relations(self, ctx: AttentionContext, known: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the vectors r of the distinct paths, [P, w], and the index of the path between every two words, [B, S, S].
+        """Return the vectors r of the distinct paths, [P, w], and the index of the path between every two tokens, [B, S, S].
 
         `known` is r, if another hook has already computed it.
         """

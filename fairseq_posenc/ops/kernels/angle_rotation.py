@@ -25,8 +25,8 @@ def rotate_by(x: Tensor, angles: Tensor, layout: str, waves: SineCosine | None =
     Args:
         x: [..., T, D], with at least twice as many channels as there are angles.
         angles: [..., T, pairs], broadcast to x, in radians.
-        layout: "halves" pairs channel i with i + pairs, "interleaved" pairs channel 2i with 2i + 1.
-        waves: sines and cosines of the angles, if several tensors use them.
+        layout: with "halves", channels i and i + pairs are one pair. With "interleaved", channels 2i and 2i + 1 are one pair.
+        waves: the result of `sine_cosine(angles)`, which several tensors can share. None: the function computes the result.
     """
     return AngleRotation.apply(x, angles, *(sine_cosine(angles) if waves is None else waves), layout)
 

@@ -1,4 +1,6 @@
-"""Products with vectors from a bank, in blocks of queries. An index selects one vector for every pair of words.
+"""Compute products with vectors of a table (the bank), in blocks of queries.
+
+An index selects one vector of the bank for every pair of words.
 
 The tensor of all selected vectors, [B, T, S, D], is never stored. The backward pass selects the vectors of each block again.
 """
@@ -71,7 +73,8 @@ def _as_one_head(x: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
     In the result, the vectors x of a head are 0 in the channels of the other heads. If all heads share one bank, or on a CPU, the
     arguments are returned unchanged.
 
-    On an accelerator, products with zeros are faster than a copy of all selected vectors in the order of heads.
+    On an accelerator, the additional products with zeros are faster than a copy of all selected vectors. Separate products
+    for each head would require this copy.
     """
     if bank.size(1) == 1 or devices.on_cpu(bank):
         return x, bank

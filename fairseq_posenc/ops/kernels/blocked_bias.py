@@ -76,7 +76,8 @@ class BiasedAttention(torch.autograd.Function):
             out[:, :, rows] = F.scaled_dot_product_attention(  # fused, because the mask has no gradient
                 q[:, :, rows], k[:, :, keys], v[:, :, keys], attn_mask=mask[:, :, rows, keys], scale=scale
             )
-        # if the merged mask has the shape of the bias, store it. Otherwise, store the bias and `allowed`, which layers can share
+        # if the merged mask has the shape of the bias, store the merged mask. Otherwise, store the bias and `allowed`, because
+        # layers can share these two tensors
         bias, allowed = (mask, None) if mask.shape == bias.shape else (bias, allowed)
         ctx.save_for_backward(q, k, v, bias, allowed, out)
         return out
@@ -116,7 +117,10 @@ def _block_of(x: Tensor, sentence: int, rows: slice, keys: slice) -> Tensor:
 
 
 def _blocks(queries: int, size: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice]]:
-    """Yield blocks of `size` queries, each with the keys to which its queries may attend."""
+    """Yield blocks of at most `size` queries, each with the keys to which its queries may attend.
+
+    With `causal`, a block also has at most a quarter of the queries, rounded up.
+    """
     size = min(size, -(-queries // _FEWEST_CAUSAL_BLOCKS)) if causal else size
     for row in range(0, queries, size):
         yield slice(row, row + size), slice(0, min(row + size, keys) if causal else keys)

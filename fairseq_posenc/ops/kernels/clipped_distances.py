@@ -1,7 +1,7 @@
-"""Expand one column per clipped distance to one column per key, and sum over the keys with the same clipped distance.
+"""Expand one column per clipped distance to one column per key, or sum the columns of keys with the same clipped distance.
 
-Each operation is the gradient of the other. If positions are counted (`Positions.start`), only the weights of keys near a query
-are scattered. The weights of all other keys are summed into the first or the last column.
+The two operations are separate. Each operation is the gradient of the other. If positions are counted (`Positions.start`), only
+the weights of keys near a query are scattered. The weights of all other keys are summed into the first or the last column.
 """
 
 from __future__ import annotations

@@ -9,21 +9,24 @@ from .. import devices
 from .derivatives import first_derivative_only
 from .outputs import write
 
-#: arguments of torch's grid_sampler: linear interpolation, the last entry for all larger positions, and align_corners=True. With
-#: align_corners=True, the first entry has the coordinate -1, and the last entry has the coordinate 1
+#: arguments of torch's grid_sampler: linear interpolation, border padding, and align_corners=True. With border padding, all
+#: larger positions use the last entry. With align_corners=True, the first entry has the coordinate -1, and the last entry has
+#: the coordinate 1
 _LINEAR = 0, 1, True
-#: argument from which the derivative of softplus is 1 in float64
+#: threshold: for arguments of at least this number, the derivative of softplus is 1 in float64
 _LINEAR_FROM = 40
 
 
 def contextual_scores(scores: Tensor, products: Tensor, counts: Tensor, from_first: bool) -> Tensor:
-    """Return the result of `ContextualScores`, with the kernel of the device."""
+    """Return the result of `ContextualScores`. On an accelerator, `InterpolatedScores` computes this result."""
     kernel = ContextualScores if devices.on_cpu(scores) else InterpolatedScores
     return kernel.apply(scores, products, counts, from_first)
 
 
 class ContextualScores(torch.autograd.Function):
-    """Add products [B, H, T, P] to scores [B, H, T, S]. For each score, a sum of gates is the position of the product.
+    """Add products [B, H, T, P] to scores [B, H, T, S]. A sum of gates selects the product of each score.
+
+    The sum of gates is a position on the last axis of the products. For fractions, the function interpolates two products.
 
     Equation: y_ts = a_ts + (1 - w) c_t,i + w c_t,i+1 with p = min(sum_j m_tj sigmoid(a_tj), P - 1), i = floor(p), w = p - i. The
         sum runs from key s to the last key. With `from_first`, the sum runs from the first key to key s. With g the gradient of
@@ -100,7 +103,7 @@ class InterpolatedScores(torch.autograd.Function):
         gates, points, products = ctx.saved_tensors
         dtype, step, from_first = ctx.form
         needs_scores, needs_products = ctx.needs_input_grad[:2]
-        scaled = write(torch.empty_like(gates), torch.mul, grad, step)  # `step` is the derivative of a point by its position
+        scaled = write(torch.empty_like(gates), torch.mul, grad, step)  # `step` is d coordinate / d position
         of_products, of_points = torch.ops.aten.grid_sampler_2d_backward(
             _images(scaled), _images(products), _grid(points), *_LINEAR, (needs_products, True)
         )
@@ -117,17 +120,18 @@ class InterpolatedScores(torch.autograd.Function):
 
 
 class InterpolatedBothWays(torch.autograd.Function):
-    """Compute `InterpolatedScores` of both directions: scores [B, H, T, S], products [B, H, T, 2 P] -> [B, H, T, S].
+    """Compute `InterpolatedScores` in both directions: scores [B, H, T, S], products [B, H, T, 2 P] -> [B, H, T, S].
 
-    Keys after the query read the last P products, at the sum of gates from the query to the key. Other keys read the first P
-    products in reverse order, at the sum of gates from the key to the query. The queries are T neighbouring keys.
-    Equation: with e_s the sum of gates before s and t the key of the query, the product has the number P - 1 - e_(t+1) + e_s for
-        s <= t, and P - e_t + e_(s+1) for s > t. With h the gradient of this number, and f its sum up to s, the gradient of the
-        gate of s is -f_s for s < t, f_S - f_(s-1) for s > t, and f_S - 2 f_t for s = t.
+    Keys after the query use the last P products. For these keys, the position is the sum of gates from the query to the key.
+    Other keys use the first P products in reverse order. For these keys, the position is the sum of gates from the key to the
+    query. The queries are T neighbouring keys.
+    Equation: e_s is the sum of the gates before key s, and t is the key of the query. The index of the product is
+        P - 1 - e_(t+1) + e_s for s <= t, and P - e_t + e_(s+1) for s > t. h_s is the gradient of this index, and f_s is the sum
+        of h_1 to h_s. The gradient of the gate of key s is -f_s for s < t, f_S - f_(s-1) for s > t, and f_S - 2 f_t for s = t.
     Args:
         counts: as in `ContextualScores`.
         later: whether a key is after the query, bool [T, S].
-        first: number of the key that is the first query.
+        first: index of the key that is the first query.
     """
 
     @staticmethod

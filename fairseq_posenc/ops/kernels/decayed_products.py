@@ -107,7 +107,8 @@ def _decayed(q: Tensor, k: Tensor, p: Tensor, halves: Halves) -> tuple[Tensor, T
 def _pairs(x: Tensor, level: int) -> list[tuple[Tensor, Tensor]]:
     """Return the two halves of each block of 2^(l+1) words: [B, H, T, D] -> pairs of [B, H, blocks, 2^l, D].
 
-    The last words may be a shorter block, which is a further pair. Its second half is shorter than 2^l.
+    If more than 2^l words remain after the last block, the list contains one further pair. The first half of this pair has 2^l
+    words, and the second half has fewer words.
     """
     size = 2**level
     blocks = x.size(2) // (2 * size)
@@ -119,7 +120,10 @@ def _pairs(x: Tensor, level: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def _between(scores: Tensor, level: int) -> list[Tensor]:
-    """Return scores of second halves with first halves: [B, H, T, T] -> [B, H, blocks, 2^l, 2^l], in the order of `_pairs`."""
+    """Return the scores of queries in second halves and keys in first halves: [B, H, T, T] -> [B, H, blocks, 2^l, 2^l] each.
+
+    The list has the order of `_pairs`.
+    """
     size = 2**level
     blocks = scores.size(3) // (2 * size)
     end = 2 * size * blocks

@@ -22,8 +22,8 @@ _BLOCKS, _FEWEST_ROWS = 8, 8
 class Layout(NamedTuple):
     """Numbering of distances: vector number s - t + offset belongs to the distance s - t of row t and column s.
 
-    `needed` restricts the columns: "before" computes columns up to the row, and "after" computes columns from the row on. Other
-    columns are undefined.
+    `needed` restricts the columns that are computed. For row t, "before" requires the columns 0 to t, and "after" requires the
+    columns from t to the last. The values of other columns are undefined.
     """
 
     offset: int
@@ -123,14 +123,17 @@ def _by_distance(scores: Tensor, vectors: Tensor, layout: Layout) -> Iterator[tu
     along = None
     for rows, keys, near in layout.blocks(length, columns, scores):
         shape = (groups, rows.stop - rows.start, size, near.stop - near.start)
-        if along is None or along.shape != shape:  # the zeros of one block are also zeros of the next
+        if along is None or along.shape != shape:  # blocks of equal shape have zeros at the same places
             along = scores.new_zeros(shape)
         _by_column(along, keys.stop - keys.start).copy_(scores[:, rows, :, keys])
         yield rows, near, along.flatten(1, 2)
 
 
 def _by_column(along: Tensor, columns: int) -> Tensor:
-    """Return columns instead of distances: [G, rows, N, rows + columns - 1] -> [G, rows, N, columns]. The result is a view."""
+    """Order scores by column instead of distance: [G, rows, N, rows + columns - 1] -> [G, rows, N, columns].
+
+    The result is a view.
+    """
     groups, rows, size, width = along.shape
     # each row starts one distance earlier than the row above
     strides = rows * size * width, size * width - 1, width, 1

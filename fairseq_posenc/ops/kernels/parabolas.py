@@ -17,7 +17,7 @@ class Parabolas(torch.autograd.Function):
         centres, windows: c and w, [B or 1, H or 1, T or 1, 1], in float32 or wider.
         positions: p, [B or 1, 1, 1, S], without a gradient.
         dtype: the type of the result. Squares are computed in the type of the distances.
-    Cost: stores no tensor of pairs.
+    Cost: a tensor [T, S] is not stored, because the backward pass computes the distances again.
     """
 
     @staticmethod

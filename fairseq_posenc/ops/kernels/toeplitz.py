@@ -61,7 +61,7 @@ def diagonal_sums_at_once(matrix: Tensor) -> Tensor:
     Each row of the view starts one column later than the row before it. One column of the view is therefore one diagonal.
     """
     *leading, rows, columns = matrix.shape
-    padded = F.pad(matrix, (rows, 0, 0, 1))  # [..., T + 1, T + S]; only zeros of the last row are read
+    padded = F.pad(matrix, (rows, 0, 0, 1))  # [..., T + 1, T + S]. The last row contains zeros, which the view reads
     strides = padded.stride()
     skewed = padded.as_strided((*leading, rows, rows + columns - 1), (*strides[:-2], strides[-2] + 1, 1), 1)
     return skewed.sum(-2)
