@@ -53,7 +53,9 @@ class PositionalAttention(Attention):
         need_weights: bool = True,
         side_inputs: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return output [T, B, C] and weights [B, T, S], or None. The class describes the arguments.
+        """Return the output [T, B, C] and the attention weights [B, T, S]. The class describes the arguments.
+
+        The weights are None if need_weights is false, or if the attention does not compute weights.
 
         Raise PositionError for a sentence that is too long, and for a mask that the method does not support.
         """

@@ -27,7 +27,10 @@ class Counts:
 
 
 def counted(action: Callable[[], Any], device: torch.device) -> Counts:
-    """Count one run. The caller has already run the action once, so that new optimizer states are not counted."""
+    """Measure the peak memory, the operations and the bytes (see `Counts`) of one call of `action`.
+
+    The caller has already called `action` once, so that new optimizer states are not counted.
+    """
     if device.type == "cuda":
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()

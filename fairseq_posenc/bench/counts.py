@@ -116,7 +116,10 @@ def _training(model: nn.Module, source: torch.Tensor, target: torch.Tensor, give
 
 @torch.no_grad()
 def _decoding(model: nn.Module, source: torch.Tensor, given: dict[str, Any], values: Values) -> Count:
-    """Count one step of beam search after `PREFIX` words: the reordering of the state, and the decoder."""
+    """Return the cost of one step of beam search after `PREFIX` words.
+
+    The step consists of the reordering of the incremental state and the forward pass of the decoder.
+    """
     model.make_generation_fast_(need_attn=False)
     model.eval()
     if hasattr(model.decoder, "set_beam_size"):
@@ -187,7 +190,10 @@ def packed(results: dict[str, Any]) -> dict[str, Any]:
 
 
 def unpacked(results: dict[str, Any]) -> dict[str, Any]:
-    """Undo `packed`: return the results with the cost of all places (operator and function) in each row."""
+    """Undo `packed`: return results in which each row contains the cost of every place.
+
+    `packed` defines a place.
+    """
     plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
     if plain is None:
         return results

@@ -1,4 +1,7 @@
-"""Write the files of a benchmark: JSON and CSV with every number, Markdown, and the plot of growth."""
+"""Write the files of a benchmark: JSON and CSV with every number, Markdown tables, and a plot.
+
+The plot shows time and memory by sentence length.
+"""
 
 from __future__ import annotations
 

@@ -215,7 +215,10 @@ class _Counter(TorchDispatchMode):
 
 
 def _unknown(packet: Any, args: Any) -> Any:
-    """Return the result of an operator for unknown values: True for `equal`, and ones for values that the host reads."""
+    """Return the result that is assumed for an operator whose inputs have unknown values.
+
+    The result of `equal` is True. If the operator copies values to the host, the result consists of ones.
+    """
     if packet is aten.equal:
         return True
     if packet in (aten._local_scalar_dense, aten._to_copy):
@@ -253,7 +256,10 @@ def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
 
 
 def _writes_results(func: Any) -> bool:
-    """Return whether the tensors that an operator writes are its results, as with `out=`."""
+    """Return whether an operator has an argument such as `out=`.
+
+    The operator writes its results to the tensor in this argument.
+    """
     return any(argument.is_out for argument in func._schema.arguments)
 
 

@@ -45,7 +45,7 @@ def terminal(results: dict[str, Any], width: int) -> str:
 
 
 def peers(results: dict[str, Any], width: int) -> str:
-    """Return the ratios of `posenc bench --peers`."""
+    """Return the table of `posenc bench --peers`: for each method, its time divided by the time of the peer."""
     rows, shapes = results["rows"], measures(results["rows"])
     body = [[row["method"], row["peer"], row["library"], *(f"{row[shape]['median']:.2f}" for shape in shapes)] for row in rows]
     first = (

@@ -51,7 +51,8 @@ class MethodCard:
     stochastic: the scores may be random. The equation then describes their mean.
     losses: names of the loss terms that the method adds with ctx.add_loss. Training then requires this plugin's criterion.
     default_specs: the specs of the architecture `posenc_<name>`, by site. If the encoder or the decoder has no entry, this site
-    uses the method, provided that the method supports the site. All other sites without an entry have no method.
+    uses the method, provided that the method supports the site. If the method does not support the site, the site has no
+    method. Cross-attention without an entry has no method.
     documents: the method reads documents. The dictionaries must contain the token that separates sentences.
     local: the method's mask restricts attention to one sentence. The options --SITE-global-layers
     add a second attention without this mask.

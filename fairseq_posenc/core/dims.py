@@ -50,5 +50,8 @@ class Dims:
         return max(self.max_positions, self.max_key_positions) - 1
 
     def at(self, site: str) -> Dims:
-        """Return these sizes for a site of an encoder-decoder with a causal decoder."""
+        """Return a copy of these sizes with the values of `causal` and `cross` for a site.
+
+        Only the decoder is causal.
+        """
         return dataclasses.replace(self, causal=site == "decoder", cross=site == "cross")

@@ -26,7 +26,10 @@ from .errors import PositionError
 
 
 def owners(share: str, dims: Dims) -> tuple[int, int]:
-    """Return the sizes of the layer axis and the head axis of a table. `share` is the axis along which the table is shared."""
+    """Return the sizes of the layer axis and the head axis of a table.
+
+    `share` is the option `share` of the method. An axis has size 1 if the table is shared along this axis.
+    """
     layers, heads = dims.num_layers, dims.num_heads
     return {"none": (layers, heads), "heads": (layers, 1), "layers": (1, heads), "all": (1, 1)}[share]
 

@@ -19,7 +19,8 @@ def distances(queries: Positions, keys: Positions) -> Tensor:
 def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
     """Return the T + S - 1 possible distances in ascending order.
 
-    Return None if positions are not counted (see `Positions`). The distance between query t and key s has index s - t + T - 1.
+    Return None unless `start` of queries and keys is set (see `Positions`). The distance between query t and key s has the
+    index s - t + T - 1.
     """
     if queries.start is None or keys.start is None:
         return None

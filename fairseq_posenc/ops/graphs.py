@@ -54,7 +54,7 @@ def tree_edges(heads: np.ndarray) -> np.ndarray:
 
 
 def leads(edges: np.ndarray, count: int) -> np.ndarray:
-    """Return whether an edge leads from row word to column word: bool [count, count]."""
+    """Return whether an edge leads from the word of the row to the word of the column: bool [count, count]."""
     found = np.zeros((count, count), bool)
     found[edges[:, 0], edges[:, 1]] = True
     return found

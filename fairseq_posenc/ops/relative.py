@@ -130,7 +130,7 @@ def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
     """Return whether the vectors of all pairs of positions have at most half as many elements as a tensor [B, H, T, D].
 
     The vectors are one tensor [T, S, D] per table. The function returns True for batches of many short sentences. If all heads
-    use one table, fewer sentences are sufficient.
+    use one table, the function returns True already for batches of fewer sentences.
     """
     batch, heads, _, columns = shape
     return columns <= _SHORT and batch * heads // len(table) >= 2 * columns
@@ -184,7 +184,10 @@ def _table_product(x: Tensor, table: Tensor) -> Tensor:
 
 
 def spread(columns: Tensor, index: Tensor) -> Tensor:
-    """Read the columns `index` [B or 1, T, S] of every row: [B, H, T, W] -> [B, H, T, S]."""
+    """Select entries of every row: [B, H, T, W] -> [B, H, T, S].
+
+    `index` [B or 1, T, S] contains the column of each selected entry.
+    """
     return columns.gather(-1, index.unsqueeze(1).expand(*columns.shape[:2], -1, -1))
 
 

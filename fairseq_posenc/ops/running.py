@@ -1,4 +1,4 @@
-"""Select the entries of keys that are also queries, and apply causal convolutions to a sequence or to one decoding step."""
+"""Select the keys at the positions of the queries. Apply causal convolutions to a sequence or to one decoding step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ..core import AttentionContext
 
 
 def at_queries(x: Tensor, ctx: AttentionContext) -> Tensor:
-    """Select the entries of the keys that are also queries: [B, H, S, ...] -> [B, H, T, ...]."""
+    """Select the entries at the positions of the queries: [B, H, S, ...] -> [B, H, T, ...].
+
+    `x` has one entry per key.
+    """
     queries, keys = ctx.queries, ctx.keys
     if queries.start is not None and keys.start is not None:
         first = queries.start - keys.start

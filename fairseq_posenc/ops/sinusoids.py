@@ -58,7 +58,7 @@ class Frequencies(nn.Module):
         return positions.double() * self.values if devices.on_cpu(positions) else self.remainders(positions)
 
     def remainders(self, positions: Tensor) -> Tensor:
-        """Return the angles of positions without full turns, in float32, [..., 1] -> [..., n]."""
+        """Return the angles of positions in float32, after full turns are removed: [..., 1] -> [..., n]."""
         whole = positions.floor() if positions.is_floating_point() else positions
         angles = (whole.long() * self.steps).float() * (2 * math.pi / _TURN)
         return angles + (positions - whole).float() * self.rounded.values if positions.is_floating_point() else angles

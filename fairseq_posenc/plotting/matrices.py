@@ -47,7 +47,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Content:
-    """Content of every position.
+    """The content of the tokens. All positions have the same content.
 
     hidden: hidden states of queries and keys, [C] each.
     direction: one vector per head, [H, D]. All projected queries and keys of the head have the direction of this vector.
@@ -60,7 +60,7 @@ class Content:
 
 
 def plain_content(dims: Dims) -> Content:
-    """Return content with ones in every channel, and the identity as projection."""
+    """Return a `Content` whose hidden states and directions contain only ones. Its projection is the identity."""
     ones = torch.ones(dims.embed_dim)
     heads = dims.num_heads
     return Content((ones, ones), ones.view(heads, -1), lambda _, x: x.unflatten(-1, (heads, -1)).transpose(-3, -2))
@@ -121,7 +121,10 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
 
 
 def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> Tensor | None:
-    """Return one vector per position, [T, C]: the input of the queries, as in `_vectors`. None: the method has no vectors."""
+    """Return one vector per position, [T, C]: the input of the query projection, from `_vectors`.
+
+    Return None if the method has no vectors.
+    """
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         ctx = _context(positions, length, layer, plain_content(positions.dims))

@@ -119,7 +119,10 @@ def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
 
 
 def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str, str, SitePositions, Content]]:
-    """Yield (site, spec, positions, content) for these sites of a model. The content is the average word of the dictionary."""
+    """Yield (site, spec, positions, content) for these sites of a model.
+
+    The hidden states of the content (`Content`) are computed from the mean embedding of all words of the dictionary.
+    """
     encoder, decoder = model.encoder, model.decoder
     for site in sites:
         stack = encoder if site == "encoder" else decoder

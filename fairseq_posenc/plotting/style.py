@@ -67,7 +67,10 @@ def _saved(figure: Figure, name: str) -> Plot:
 
 
 def _with_palette(png: io.BytesIO) -> bytes:
-    """Return the picture with a small palette, in a fifth of the bytes. The octree method keeps the colours of lines."""
+    """Return the picture as PNG with a small palette. The file is about one fifth of the original size.
+
+    The octree method keeps the colours of lines.
+    """
     from PIL import Image
 
     small, picture = io.BytesIO(), Image.open(png).convert("RGB")

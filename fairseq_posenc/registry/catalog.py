@@ -70,7 +70,7 @@ def number(card: MethodCard, dims: Dims) -> int:
 
 
 def count(spec: str, dims: Dims, site: str = "encoder") -> int:
-    """Return the number of parameters of one stack with this spec."""
+    """Return the number of parameters that the methods of this spec have in one stack."""
     total = 0
     for method in parse(spec, site).methods:
         layers = method.options.layers

@@ -243,8 +243,8 @@ def _is_reserved(name: str, reserved: frozenset[str]) -> bool:
 def _read_class(node: ast.ClassDef, path: Path, names: dict[str, Any], reserved: frozenset[str]) -> None:
     """Add a class to `names`, unless reading the class would run code.
 
-    If a class with a card would run code, raise PositionError. Instead of any other such class, add a placeholder (`Unread`). The
-    placeholder raises an error when a card uses it.
+    If reading a class with a card would run code, raise PositionError. If reading a class without a card would run code, add a
+    placeholder (`Unread`). The placeholder raises an error when a card uses it.
     """
     kept = _declaration_of(node, names)
     try:

@@ -200,7 +200,8 @@ def check_attention_steps(case: Case) -> None:
 def check_scores(case: Case) -> None:
     """Check that the softmax of `scores` equals the attention weights.
 
-    Also check that `scores` for only some of the queries equals the scores of these queries among all queries.
+    Compute the scores of some of the queries in a separate call. Check that these scores equal the scores of the same queries
+    in the call with all queries.
     """
     built = attention(case)
     x, source = inputs(case)

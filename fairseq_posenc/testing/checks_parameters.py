@@ -231,7 +231,7 @@ class _changed:
 
 
 def check_options(case: Case) -> None:
-    """Check that a changed option changes the shapes of parameters or the output, at least in training."""
+    """Check that a changed option changes the output or the shapes of parameters. The output may change only in training."""
     plain, changed = build_for(Case(case.name, case.site, case.side)), build_for(case)
     shapes = [{name: p.shape for name, p in position_parameters(m).items()} for m in (plain, changed)]
     if shapes[0] != shapes[1]:

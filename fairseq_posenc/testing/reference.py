@@ -60,10 +60,10 @@ def product(q: np.ndarray, k: np.ndarray, t: int, s: int, at: Place) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Oracle:
-    """The equation of one method as functions, and the cases for which it is compared with the method.
+    """The equation of one method as functions, and the cases for which tests compare the equation with the method.
 
-    Indices: t and s are positions of a query and of a key. `column` is the column of a query, and `seen` are the columns of the
-    keys that the query can attend to. `at` is a Place.
+    Indices: t and s are positions of a query and of a key. `column` is the index of a query in the padded sentence. `seen`
+    contains the indices, in the padded sentence, of the keys that the query can attend to. `at` is a Place.
 
     Args:
         cases: pairs of options and sites.

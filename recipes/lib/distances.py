@@ -23,7 +23,10 @@ def independent(graph: networkx.Graph) -> np.ndarray:
 
 
 def of_heads(line: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances of this project and of networkx for a line of heads. Edges can be followed in both directions."""
+    """Return the tree distances that this project computes for a line of heads, and the distances that networkx computes.
+
+    Edges can be followed in both directions.
+    """
     heads = np.array(line.split(), int) - 1
     graph = networkx.Graph((word, head) for word, head in enumerate(heads.tolist()) if head >= 0)
     graph.add_nodes_from(range(len(heads)))

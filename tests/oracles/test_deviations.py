@@ -121,7 +121,7 @@ SAYS = {
     "synthesizer_dense": ["Every head has its own network"],
     "t5": ["the last bucket begins at a smaller distance, 91"],
     "tupe_abs": [
-        "number 2 d^2 + n (d+2) belongs to tupe_rel. Its part 2 n is the relative bias",
+        "It contains 2 n parameters of the relative bias",
         "never receives a gradient",
     ],
     "unifpe": ["The authors' dataset draws them when it is built", "the gap of g positions is never after the last block"],

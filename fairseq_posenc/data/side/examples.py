@@ -57,7 +57,10 @@ def side_inputs(
 
 
 def _values(method: PositionMethod, sentence: Sentence) -> dict[str, np.ndarray]:
-    """Return the side inputs of a method for one sentence. The requested output length is the sentence length without </s>."""
+    """Return the side inputs of a method for one sentence.
+
+    The requested output length is the number of tokens of this sentence without </s>.
+    """
     made = dict(method.side_values(sentence, method.options)) if any(side.files for side in method.card.side_inputs) else {}
     lengths = {side.name: np.array(len(sentence.words) - 1) for side in method.card.side_inputs if side.axes == "B"}
     return {**lengths, **made}

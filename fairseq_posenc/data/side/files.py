@@ -158,7 +158,10 @@ def check_order(order: Sequence[int]) -> list[int]:
 
 
 def parse_words(line: str, subwords: int, words: int) -> list[int]:
-    """Return the word index, from 1, of every subword. The indices begin with 1, increase by 0 or 1, and end with `words`."""
+    """Return the word index, from 1, of every subword.
+
+    The indices begin with 1 and increase by 0 or 1. The last index is `words`, the number of words.
+    """
     numbers = _numbers(line, None, "", "SIDE-MAP")
     if len(numbers) != subwords:
         raise Fault("SIDE-MAP", f"{len(numbers)} word numbers for {subwords} subwords. Expected one per subword.")

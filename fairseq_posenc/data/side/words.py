@@ -11,7 +11,7 @@ JOINT = "@@"  # subword-nmt: suffix of a subword that is not the last subword of
 
 
 def of_words(tokens: Sequence[str]) -> list[int]:
-    """Return the word indices, from 1, of tokens that are words."""
+    """Return the word index, from 1, of every token of a text without subwords. Each token is one word."""
     return list(range(1, len(tokens) + 1))
 
 

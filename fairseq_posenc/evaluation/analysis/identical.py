@@ -1,6 +1,7 @@
 """Attention between identical words. All differences between the scores result from the positions.
 
-Wang et al. (2021), On Position Embeddings in BERT, describe the properties. The formulas are this project's reconstruction.
+Wang et al. (2021), On Position Embeddings in BERT, describe the properties of `Indicators`. The formulas are this project's
+reconstruction.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ class Indicators:
 
 
 def indicators(scores: Tensor, weights: Tensor) -> Indicators:
-    """Return the indicators for the scores [T, T] and the weights [T, T] of one head, or for the means over heads."""
+    """Return the properties of attention (see `Indicators`) for the scores [T, T] and the weights [T, T].
+
+    Scores and weights are from one head, or are means over heads.
+    """
     a, length = scores.double(), len(scores)
     symmetry = _symmetry(a)
     diagonals = [a.diagonal(k) for k in range(2 - length, length - 1)]  # diagonals with at least two scores

@@ -24,7 +24,10 @@ def labels(origin: int, target: int) -> tuple[int, int]:
 
 
 def restore(words: Sequence[T], inserted: int, original: int) -> list[T]:
-    """Return the original sentence. `inserted` and `original` are the labels of the changed sentence."""
+    """Return the original sentence. The function `labels` returns the two indices.
+
+    `inserted` is the index of the moved word. `original` is the index of the word that followed the moved word originally.
+    """
     return move(words, inserted, original - 1 if original > inserted else original)
 
 

@@ -68,8 +68,10 @@ class Instance:
 class Accuracies:
     """Accuracies on a test set, as fractions.
 
-    buckets: for each bucket of the distance |inserted - original|, the number of instances, and the fraction of instances for
-    which both predictions are correct.
+    both: the fraction of instances for which the predictions of both labels (`moves.labels`) are correct.
+    inserted, original: the fraction of instances for which the prediction of this label is correct.
+    buckets: for each bucket of the distance |inserted - original| between the two labels, the number of instances, and the
+    fraction of instances for which both predictions are correct.
     """
 
     both: float

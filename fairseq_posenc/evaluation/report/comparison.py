@@ -379,7 +379,7 @@ def _spread(
 
 
 def _matrix(rows: Sequence[Sequence[float]]) -> statistics.Array:
-    """Return a matrix [M, S]. Shorter rows are filled with NaN."""
+    """Return the M rows as a matrix [M, S], where S is the length of the longest row. Shorter rows are filled with NaN."""
     width = max(map(len, rows))
     return np.array([[*row, *[np.nan] * (width - len(row))] for row in rows], float)
 

@@ -96,7 +96,10 @@ def identity(record: Record) -> tuple[Any, ...]:
 
 @functools.cache
 def _signature(text: str) -> str:
-    """Return the signature of a spec with all options of this version. A signature with unknown parts is not changed."""
+    """Return the signature of a spec. The signature contains all options of this version.
+
+    If this version cannot parse the text, return the text unchanged.
+    """
     try:
         return parse(text).signature
     except PositionError:

@@ -125,7 +125,10 @@ def ter(sums: statistics.Array) -> statistics.Array:
 
 
 def mean(sums: statistics.Array) -> statistics.Array:
-    """Return the mean [samples] of sentence scores. [samples, 2] contains the sum of the scores and the number of sentences."""
+    """Return the mean [samples] of sentence scores.
+
+    `sums` [samples, 2] contains the sum of the scores and the number of sentences.
+    """
     return sums[:, 0] / sums[:, 1]
 
 

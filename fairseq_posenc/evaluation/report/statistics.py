@@ -85,7 +85,10 @@ def pool(scores: Array, scale: str = POINTS, percent: bool = True) -> Pool:
 
 
 def poolable(n: Array, mean: Array, percent: bool = True) -> Array:
-    """Return whether each row has several seeds. With `percent`, the mean of the row must also be between FLOOR and CEILING."""
+    """Return for each row whether its variance is used in the pooled variance.
+
+    The row must have several seeds. With `percent`, the mean of the row must also be between FLOOR and CEILING.
+    """
     return (n > 1) & ((mean > FLOOR) & (mean < CEILING) | (not percent))
 
 

@@ -215,9 +215,10 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
 
 
 def _weights(blocks: list[np.ndarray]) -> np.ndarray:
-    """Return the weights of a least-squares fit, as integers in units of 2^-12: [K, K + 1] for K columns.
+    """Return the weights that predict each column from the columns before it: [K, K + 1] for K columns.
 
-    Row k contains the weights of the columns before column k, then zeros. The last number of the row is the constant.
+    The weights are from a least-squares fit. They are integers in units of 2^-12. Row k contains the weights of the columns
+    before column k, then zeros. The last number of the row is the constant.
     """
     width = len(_ORDER)
     moments = np.zeros((width + 1, width + 1))

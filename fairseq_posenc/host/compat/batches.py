@@ -37,7 +37,7 @@ def keeping_the_last(batch_by_size):
 def same_after_resuming(get_batch_iterator):
     """Wrap fairseq's get_batch_iterator so that all epochs use the batches of the first epoch.
 
-    Later versions of fairseq group sentences into batches at random, once per process. The result depends on the seed and on the
+    fairseq-fixed 0.12.3 groups sentences into batches at random, once per process. The batches depend on the seed and on the
     current epoch. A training run that is resumed in a later epoch would then use other batches than an uninterrupted run.
     """
 

@@ -31,7 +31,11 @@ def has_fused_encoder(layer: type) -> bool:
 
 
 def require_usable(layer: type = TransformerEncoderLayerBase) -> None:
-    """Raise SystemExit if this fairseq ignores positions, or if this torch cannot load checkpoints safely."""
+    """Raise SystemExit if the installed fairseq or the installed torch cannot be used.
+
+    The fused encoder kernel of fairseq 0.12.2 skips all position methods. Versions of torch before 2.4 cannot load checkpoints
+    safely.
+    """
     if has_fused_encoder(layer):
         raise SystemExit(
             "fairseq_posenc: this fairseq uses a fused encoder kernel in evaluation, which skips all position methods. "

@@ -14,9 +14,10 @@ from ..models.transformer.encoder import roll
 
 
 class _WithReference:
-    """Wrap a model so that it decodes with the length of the reference, and with positions that are searched with the reference.
+    """Wrap a model so that it decodes with the length of the reference, and with the best positions for the reference.
 
-    The wrapper adds the reference to the encoder output.
+    A search assigns these positions to the decoder inputs. The search uses the tokens of the reference. The wrapper
+    adds the reference to the encoder output.
     """
 
     def __init__(self, model: PNATModel, reference: Tensor):

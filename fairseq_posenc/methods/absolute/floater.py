@@ -159,7 +159,9 @@ class Floater(PositionMethod):
         return [list(layers.unbind(0)) for layers in path.flatten(1, 2).transpose(0, 1).unflatten(0, (streams, -1)).unbind(0)]
 
     def path(self, count: int, ctx: AttentionContext) -> Tensor:
-        """Return the paths [n, networks, paths per network, C], with n >= count.
+        """Return the vectors of at least `count` positions: [n, networks, paths per network, C] for n positions.
+
+        A path contains the vectors of all positions. It is a solution of the differential equation.
 
         Decoding stores the paths and extends them by whole blocks.
         """
@@ -233,7 +235,10 @@ class _Flow:
         self.waves = list(zip(*(table.unbind(0) for table in waves)))  # per call
 
     def states(self, state: Tensor) -> Tensor:
-        """Return the states after `here` from the state at `here`: [networks, paths, C] -> [last - here, networks, paths, C]."""
+        """Compute the states at the positions `here` + 1 to `last` from the state at position `here`.
+
+        Shapes: [networks, paths, C] -> [last - here, networks, paths, C].
+        """
         tables = None
         if self.turns:
             ends = torch.arange(self.here, self.last + 1, device=state.device)

@@ -172,7 +172,8 @@ class AlibiLearned(PositionMethod):
     r"""Subtract a linear penalty of the distance from the scores, with one learned slope per head and direction.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - f(l_h) \max(t - s, 0) - f(r_h) \max(s - t, 0)$, with $l_h$ and $r_h$ learned.
-        $f$ is the exponential, or the sigmoid as in the third form for encoders in issue 5 of the authors' code.
+        $f$ is the exponential. With `slope=sigmoid`, $f$ is the sigmoid. Issue 5 of the authors' code describes several forms
+        for encoders. The third form has the sigmoid.
     Shapes: bias -> [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5.
     Deviations:

@@ -134,7 +134,7 @@ class AdaptiveT5(PositionMethod):
 def _border_share(options) -> str:
     """Return the value of `share` for alpha and gamma.
 
-    With borders=heads, it is the option `share`. Otherwise, all heads share alpha and gamma.
+    With borders=heads, alpha and gamma have the value of the option `share`. Otherwise, all heads share alpha and gamma.
     """
     shared = {"none": "heads", "heads": "heads", "layers": "all", "all": "all"}
     return options.share if options.borders == "heads" else shared[options.share]

@@ -89,7 +89,10 @@ class Fire(PositionMethod):
         return torch.cat(found, 2).transpose(0, 1)  # [H, B, T, S] -> [B, H, T, S]
 
     def _of_queries(self, ids: Tensor, threshold: Tensor, keys: Tensor, layer: int) -> Tensor:
-        """Return the bias of a block of queries: [B or 1, T] -> [H, B or 1, T, S]. The network stores w numbers per pair."""
+        """Return the bias of a block of queries: [B or 1, T] -> [H, B or 1, T, S].
+
+        For each pair of query and key, the network stores w numbers, where w is the width of the network.
+        """
         limits = torch.maximum(ids.to(threshold.dtype), threshold).unsqueeze(-1)  # [B or 1, T, 1]
         return self._network(keys.unsqueeze(-2) - ids.unsqueeze(-1), limits, layer)
 

@@ -33,7 +33,8 @@ class TupeAbsolute(PositionMethod):
         * Without untie_first, the bias of the key projection also never receives a gradient.
         * The survey counts neither the biases nor the layer norm.
         * The survey adds the term only in the first layer. The authors' code adds the term in all layers.
-        * The survey's number 2 d^2 + n (d+2) belongs to tupe_rel. Its part 2 n is the relative bias.
+        * The survey's number of parameters, 2 d^2 + n (d+2), is the number for tupe_rel. It contains 2 n parameters of the
+          relative bias.
         * Decoder and cross-attention are extensions of this project. In cross-attention, keys have a separate table and norm.
     Cost: (n + 1) d + 2 (d^2 + d) + 2 d parameters per stack. One matrix product of the projected position vectors per
         forward pass.

@@ -237,8 +237,8 @@ class SineSpe(_Spe):
 class _Features(torch.autograd.Function):
     """Multiply every channel by its waves: [B, H, T, D], [B or 1, H, T, M, D] -> [B, H, T, M D].
 
-    The waves of a channel are K cosines and K sines with their gains, and the factor of the plain product. The result has the
-    precision of x.
+    A channel has M = 2K + 1 waves: K cosines and K sines, multiplied by their gains, and the factor of the plain product. The
+    plain product is the product of query and key without positions. The result has the precision of x.
 
     Equation: y_md = x_d w_md. With g the gradient of y, the gradient of x_d is sum_m g_md w_md, and the gradient of w_md is
         g_md x_d, summed over the sentences that share the waves.
@@ -435,8 +435,8 @@ class ConvolutionalSpe(_Spe):
     def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor, dict[tuple[str, Positions], Tensor]]:
         """Return the noise, the part of the noise for the product without positions [H, D, R], and the codes.
 
-        The noise is normal with variance 1 / R. The codes encode queries and keys. All layers share the codes. Instead,
-        decoding computes the codes in every layer.
+        The noise is normal with variance 1 / R. The codes encode queries and keys. All layers share the codes.
+        In decoding, `prepare` returns no codes. Each layer then computes its own codes.
 
         The noise [R, d, columns] has one column for the product of query and key without positions, and P - 1 + n columns for n
         positions. The number of columns is rounded up to a multiple of _NOISE_BLOCK.

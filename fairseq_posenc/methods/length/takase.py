@@ -22,7 +22,7 @@ class OutputLength(PositionMethod):
     def lengths(self, ctx: AttentionContext) -> Tensor:
         """Return the requested lengths [B, 1]. On a CPU, raise PositionError for negative lengths.
 
-        If positions are counted (see `Positions`), only the first decoding step checks the lengths.
+        If positions have `Positions.start`, only the first decoding step checks the lengths.
         """
         lengths = ctx.side["target_length"].unsqueeze(1)
         if devices.on_cpu(lengths) and not ctx.queries.start and (lengths < 0).any():

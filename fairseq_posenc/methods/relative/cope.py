@@ -27,7 +27,8 @@ class ContextualPositions(PositionMethod):
         * q_t . e is added unscaled, as in the paper's appendix and x-transformers.
         * The authors' repository divides $q_t \cdot e$ by $\sqrt{d_h}$ by default (scale=code). With the repository's option
           --cope-nodiv, the product is not divided (scale=paper).
-        * 64 positions, and separate tables for the layers, are unverified.
+        * The default number of positions (64) is unverified.
+        * By default, each layer has its own table. This is unverified.
         * The encoder is an experimental extension of this project. It has one table per direction.
         * Cross-attention is an experimental extension of this project. Its sums run from the key to the last source token.
     Cost: L P d_h parameters per stack if heads share tables, where P is the value of `largest`. The encoder has twice as many

@@ -80,7 +80,8 @@ class StickBreaking(PositionMethod):
     def _masks(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
         """Return two masks: [B or 1, H, T, S] and [B or 1, 1, T, S].
 
-        The first mask is true at the keys that take a share in a head. The second mask is true at the query's own token.
+        In each head, the first mask is true at the keys that can take a share of the attention weight. The second mask is true
+        at the query's own token.
         """
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)
         return self._by_side(delta < 0, delta > 0), delta == 0

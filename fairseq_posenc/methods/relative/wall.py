@@ -15,8 +15,8 @@ _OPEN, _DEVIATION = 8.0, 0.02
 
 
 class Wall(PositionMethod):
-    r"""Multiply every channel of the product of query and key by the forget gates of this channel at all tokens between key and
-    query.
+    r"""Multiply every channel of the product of query and key by forget gates. Each token has one gate per channel. A product
+    is multiplied by the gates of all tokens after the key, up to the query.
 
     Equation: $A_{ts} = \sum_i q_{t,i} k_{s,i} \exp(P_{t,i} - P_{s,i}) / \sqrt{d_h}$, $P_t = \sum_{j \le t} \ln
         \operatorname{sigmoid}(W x_j + b)$, with a gate for each channel of each head. Averbuch and Pai (2026).
@@ -28,8 +28,8 @@ class Wall(PositionMethod):
           without the factor $1/\sqrt{d_h}$. The spec wall+forgetting adds this gate.
         * The initial W is normal with standard deviation 0.02, which is unverified. b starts at 8, as in the code, so that
           training starts almost as plain attention.
-        * The exponent is never positive, so nothing overflows. The authors' kernels instead subtract
-          from P the value of P at every 64th key.
+        * The exponent is never positive, so nothing overflows. The authors' kernels instead use
+          reference values: the values of P at every 64th key. The kernels subtract a reference value from P.
     Cost: L (d^2 + d) parameters per stack. B T d log2(T) exponentials per layer, which are stored for the backward pass.
         Decoding caches the sums, which are as large as the keys.
     """

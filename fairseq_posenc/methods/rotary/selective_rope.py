@@ -24,8 +24,8 @@ class SelectiveRope(ContentRotation):
     Shapes: rotate [B, H, T, D] -> same.
     Source: Movahedi et al. (2026), of which a summary was read. Code: timurcarstensen/selective-rope, modules/rotary.py.
     Deviations:
-        * The bias exp(b) is an option of the code. Here it is on by default. exp(b) starts at 1. Without
-          gates, the terms exp(b) alone then give the same angle between a query and a key as rope with this base.
+        * The bias exp(b) is an option of the code. Here it is on by default. exp(b) starts at 1. If u is
+          0 and gates are off, the initial angle between a query and a key equals the angle of `rope` with the same base.
         * Without the bias (bias=false, the code's default), the angles of tokens have no constant part.
         * The projection reads the input of the attention, as in the code. The paper's listing projects normalised queries.
         * The rank is 32, as in all configurations of the code. The default rank of the class in the code is 16.

@@ -41,7 +41,8 @@ class Graformer(PositionMethod):
           positive distances share the bucket of the largest negative distance.
         * The authors' code encodes titles with special buckets. This project does not encode titles.
         * The authors' code has a regulariser for monotone weights. This project does not have this regulariser.
-        * The graph is the tree of the sentence, from heads to dependents. With graph=edges it is the graph of the edges.
+        * The graph is the tree of the sentence, from heads to dependents. With graph=edges, it is the graph in the side
+          file of edges.
         * With undirected=true, paths may follow edges in both directions.
         * Tables start at zero, so that training starts as plain attention. The authors draw from (-1, 1).
         * For translation, this project adds sequential positions, as in posenc_graformer.

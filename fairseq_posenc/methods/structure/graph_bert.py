@@ -1,4 +1,7 @@
-"""Graph-Bert: three numbers per word, for its role, its closeness to the root and its distance from the root."""
+"""Graph-Bert: three numbers per word.
+
+The numbers are the word's Weisfeiler-Lehman colour, its rank by closeness to the root, and its distance from the root.
+"""
 
 import zlib
 from dataclasses import dataclass

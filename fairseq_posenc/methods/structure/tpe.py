@@ -26,7 +26,7 @@ class TreePositions(PositionMethod):
           sibling. With branches=K, children from the K-th on use the last branch.
         * The number of levels is limited by the number of channels in narrow models.
         * Remaining channels are zero. The authors' code instead maps the encoding to the model width with a linear layer.
-        * Tokens have the place of their word. </s> is the last child of the root.
+        * All tokens of a word have the encoding of this word. </s> is the last child of the root.
         * Words deeper than `depth` lose the branches near the root.
     Cost: floor(d / (K depth)) parameters per stack, with K = 2 for binary trees. O(S depth) in the data loading workers.
     Raises: PositionError for more branches than channels of the model.

@@ -31,7 +31,10 @@ def merged(bias: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def prefer_blocked(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
-    """Return whether `BiasedAttention` is better than torch's scaled_dot_product_attention with the merged bias."""
+    """Return whether to use `BiasedAttention` instead of torch's scaled_dot_product_attention with the result of `merged`.
+
+    The result is True if `BiasedAttention` is expected to be at least as fast.
+    """
     needs_bias_gradient = torch.is_grad_enabled() and bias.requires_grad
     skips_keys = causal and not torch.is_grad_enabled()
     long_enough = q.size(2) * k.size(2) >= _PREFER_FROM_SCORES

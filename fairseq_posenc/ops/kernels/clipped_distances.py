@@ -123,9 +123,9 @@ def clipped_columns(queries: Positions, keys: Positions, limit: int) -> Tensor:
 
 
 def _is_one_counted_query(queries: Positions, keys: Positions) -> bool:
-    """Return whether there is only one query, and positions are counted, as in decoding.
+    """Return whether there is only one query, and all sentences have the positions start, start + 1, ..., as in decoding.
 
-    The columns of the keys near this query are then consecutive.
+    The keys near this query are then in consecutive columns.
     """
     return queries.start is not None and keys.start is not None and queries.ids.size(1) == 1
 

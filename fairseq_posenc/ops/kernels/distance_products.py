@@ -20,7 +20,8 @@ _BLOCKS, _FEWEST_ROWS = 8, 8
 
 
 class Layout(NamedTuple):
-    """Numbering of distances: vector number s - t + offset belongs to the distance s - t of row t and column s.
+    """Numbering of distances. The distance of row t and column s is s - t. The vector of this distance has the index
+    s - t + offset.
 
     `needed` restricts the columns that are computed. For row t, "before" requires the columns 0 to t, and "after" requires the
     columns from t to the last. The values of other columns are undefined.

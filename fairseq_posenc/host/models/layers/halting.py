@@ -17,8 +17,8 @@ class Halting(nn.Linear):
 
     Equation: p_n = sigmoid(w . s_n + b), where s_n is the state of the token, including the coordinates of step n. A token runs N
         steps. N is the smallest number with p_1 + ... + p_N > 1 - epsilon. The remainder is R = 1 - p_1 - ... - p_(N-1). The
-        weights are a_n = p_n for n < N, and a_N = R. The output is o_N, with o_n = a_n F(s_n) + (1 - a_n) o_(n-1), o_0 = 0, and
-        the layer F. Training also minimises N + R of every token. Only R has a gradient.
+        weights are a_n = p_n for n < N, and a_N = R. F is the layer. The output is o_N, with o_n = a_n F(s_n) +
+        (1 - a_n) o_(n-1) and o_0 = 0. Training also minimises N + R of every token. Only R has a gradient.
     Source: Dehghani et al. (2019), section on dynamic halting, and the code in the appendix. Graves (2016). tensor2tensor.
     Deviations:
         * By default, halted tokens continue to be updated, as in the authors' code. Running tokens then attend to the updated
@@ -30,7 +30,8 @@ class Halting(nn.Linear):
         * b is initially 1, as in the authors' code, so that p is initially near 0.73.
     Cost: d + 1 parameters per stack, and one run of the layer per step. In training, the model skips the remaining steps if all
         tokens of the batch have halted. In evaluation, the model runs all steps, because later tokens attend to halted tokens.
-        Teacher forcing and decoding then have the same result for every batch.
+        In evaluation, teacher forcing and decoding therefore compute the same result. This result does not depend on the
+        other sentences of the batch.
     """
 
     def __init__(self, width: int, how: str, epsilon: float, ponder_weight: float):

@@ -146,7 +146,8 @@ class RelativeClasses(nn.Module):
     """The relative head. It predicts the distance z_i - z_j of each pair of inputs, as one of the classes -K to -1 and 1 to K.
 
     Equation: l_ij = f(r_i - r_j), where f is a feed-forward network. The logit of class c is l_ij[c] + l_ji[-c]. The inner inputs
-        are sorted by the number of inputs that are predicted to be before them.
+        are all inputs except the start symbol, the end symbol and padding. Each inner input has a rank: the number of inner
+        inputs that are predicted to be before this input. The inner inputs are sorted by this rank.
     Deviations:
         * In the authors' code, the loss of this head is 0, so the head cannot be trained. Here, the loss is the mean
           cross-entropy over the pairs of a batch.

@@ -58,7 +58,7 @@ def greedy(scores: Tensor, inner: Tensor) -> Tensor:
 
 
 def authors(scores: Tensor, inner: Tensor) -> Tensor:
-    """Assign pairs as in the authors' code: [B, T, T] -> z [B, T].
+    """Assign a target token to each decoder input, as in the authors' code: [B, T, T] -> z [B, T].
 
     Before every assignment, the scores of each row are normalised over the free columns.
     """

@@ -96,5 +96,8 @@ class Stack(nn.Module):
 
 
 def reorder(values: dict[str, list[Tensor]], order: Tensor, axes: dict[str, int]) -> dict[str, list[Tensor]]:
-    """Select sentences in every tensor of an encoder output. `axes` contains the batch axis of a tensor if it is not 0."""
+    """Select sentences in every tensor of an encoder output.
+
+    `axes` contains the name and the batch axis of every value whose batch axis is not 0.
+    """
     return {name: [tensor.index_select(axes.get(name, 0), order) for tensor in tensors] for name, tensors in values.items()}
