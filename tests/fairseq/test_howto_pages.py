@@ -112,6 +112,23 @@ def test_trees(tmp_path):
     assert len(hypotheses(printed)) == 300
 
 
+def test_documents(tmp_path):
+    """The test set has 60 sentences, because `--sentences 1-6` needs a number that 1 to 6 divide."""
+    reader = Reader(tmp_path)
+    write_text(tmp_path / "data")
+    for language in ("en", "de"):
+        shutil.copy(tmp_path / f"data/train.{language}", tmp_path / f"data/test.{language}")
+    prepare, train, decode, study = commands("translate_documents")
+    reader.paste(prepare)
+    reader.paste(train, ARCH="posenc_segment_shift_tiny", UPDATES=3)
+    reader.paste(decode)
+    outputs = hypotheses((tmp_path / "documents/test.out").read_text())
+    assert len(outputs) == 30 and all(output.split().count("<sep>") == 1 for output in outputs.values())
+    reader.link_recipes()
+    reader.environment["DRY_RUN"] = "1"
+    assert "posenc_group" in reader.paste(study)
+
+
 def test_raw_text(reader):
     shutil.copy(reader.folder / "data/test.en", reader.folder / "input.en")
     sentencepiece.SentencePieceTrainer.train(
@@ -129,6 +146,22 @@ def test_every_command_of_the_howto_pages_has_a_test():
     here = set(re.findall(r'commands\("(\w+)"\)', Path(__file__).read_text()))
     pages = {page.split("/")[-1].removesuffix(".md") for page in documents() if page.startswith("docs/howto/")}
     assert here <= pages and all(page in here or not commands(page) for page in pages)
+
+
+def test_the_tutorial_on_clusters(tmp_path):
+    """The recipe prints its commands and trains nothing. It has three rows. Tests of machines train with such commands."""
+    reader = Reader(tmp_path)
+    reader.link_recipes()
+    reader.environment |= {"DRY_RUN": "1"}
+    one, several, machines, restarts, slurm, shares = blocks(read("docs/tutorials/from_one_gpu_to_a_cluster.md"))
+    printed = reader.paste(one)
+    assert printed.count("--distributed-world-size 8 ") == 3 and "--distributed-world-size 2 " in printed
+    printed = reader.paste(several, machines)
+    for machine in (0, 1):
+        assert printed.count(f"torchrun --nnodes 2 --node-rank {machine} --nproc-per-node 8 --master-addr m0") == 3
+    assert reader.paste(restarts, machines).count("--rdzv-endpoint m0:29500") == 2 * 3
+    assert reader.paste(slurm).count("srun --nodes 2 --ntasks-per-node 8") == 3
+    assert reader.paste(shares).count("fairseq-train") == 3
 
 
 def test_the_tutorial_on_a_method_of_ones_own(tmp_path):
