@@ -142,7 +142,7 @@ class SitePositions(nn.Module):
         return all(method.caches_keys for method, _ in self._users[layer].get("attend", ()))
 
     def divisible(self, ctx: AttentionContext) -> bool:
-        """Return whether the hooks inside an attention may be called in blocks of queries."""
+        """Return whether the hooks inside an attention may be called for one block of queries at a time."""
         methods = self._serving(ctx.layer)
         plain = not any(method.card.side_inputs or method.card.losses or method.mixes_keys for method in methods)
         return plain and ctx.state is None and not ctx.prepared
@@ -206,7 +206,10 @@ class SitePositions(nn.Module):
         return self._apply_to(which, "rotate", x, at, ctx)
 
     def scale_queries(self, q: Tensor, ctx: AttentionContext) -> Tensor:
-        """Multiply queries [B, H, T, D] by the scales that are tensors. The float ctx.scale is applied later, in the product."""
+        """Multiply queries [B, H, T, D] by the results of the hook `scale` that are tensors.
+
+        The constant scale ctx.scale is applied later, in the product of queries and keys.
+        """
         for method, here in self.using("scale", ctx):
             scale = method.scale(here)
             if isinstance(scale, Tensor):

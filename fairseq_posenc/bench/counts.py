@@ -1,4 +1,7 @@
-"""posenc bench --count: count the cost of methods on an accelerator, with the meta device of PyTorch."""
+"""posenc bench --count: count the kernel launches, waits, bytes and memory that methods would need on an accelerator.
+
+The methods run on the meta device of PyTorch. An accelerator is not required.
+"""
 
 from __future__ import annotations
 

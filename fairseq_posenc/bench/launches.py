@@ -95,7 +95,7 @@ class Count(Cost):
 
 
 def count(action: Callable[[], Any], values: Values) -> Count:
-    """Count one run of an action whose tensors are on the meta device."""
+    """Run an action once with tensors on the meta device. Return the cost of this run (`Count`)."""
     enabled = gc.isenabled()
     gc.disable()  # so that memory is freed at the same place in every run
     try:

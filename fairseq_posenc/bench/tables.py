@@ -141,7 +141,10 @@ def _counts(key: str, value: dict[str, float] | None) -> str:
 
 
 def _profiled(row: dict[str, Any]) -> list[str]:
-    """Return the measures of a row that contain times of operators. The option --profile adds these times."""
+    """Return the names of the measures in a row, if these measures contain times of operators.
+
+    The option --profile adds the times of operators.
+    """
     return [key for key in measures([row]) if "operators" in row[key]]
 
 

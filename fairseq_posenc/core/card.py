@@ -84,7 +84,7 @@ class MethodCard:
 
     @property
     def unbound(self) -> bool:
-        """Return whether the method runs at any length and distances do not share one entry ("unbound" in the survey)."""
+        """Return whether the method runs at any length and does not clip distances ("unbound" in the survey)."""
         return self.extrapolation == "runs"
 
     @property

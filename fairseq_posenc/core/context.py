@@ -56,7 +56,8 @@ class AttentionContext:
     cross: queries and keys belong to different sequences.
     scale: factor of the product of queries and keys in this layer.
     dropout: dropout probability of attention weights, 0 in evaluation. A method that overrides `attend` must apply this dropout.
-    inputs: hidden states of queries [B, T, C] and keys [B, S, C] inside an attention. None before the attention.
+    inputs: hidden states of queries [B, T, C] and keys [B, S, C]. They are set in hooks that are called inside an attention.
+        In hooks that are called before the attention, `inputs` is None.
     state: set while decoding step by step. `keys` then contains all positions up to now, and `queries` only the new positions.
     """
 

@@ -145,7 +145,8 @@ class PositionMethod(nn.Module):
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Change the input of the query, key or value projection: [B, T, C] -> same; keys and values [B, S, C] -> [B, S', C].
 
-        Decoding passes each key only once, and caches the result. `acts_on` names the projections that the method changes.
+        Incremental decoding calls this hook only once for each key, and caches the result. `acts_on` names the projections that
+        the method changes.
         """
         return x
 

@@ -41,7 +41,11 @@ class State:
         return tensor
 
     def reorder(self, order: Tensor, beam: int = 1) -> None:
-        """Select rows in this order. In tensors with one row per source sentence, select one row per group of `beam` rows."""
+        """Select the rows with the indices `order`.
+
+        Some tensors have one row per source sentence, and `order` contains `beam` indices per source sentence. In these
+        tensors, select one row for each group of `beam` indices.
+        """
         sources = order if beam == 1 else order.view(-1, beam)[:, 0] // beam
         same = [(x == torch.arange(len(x), device=x.device)).all() for x in (order, sources)]
         rows_unchanged, sources_unchanged = torch.stack(same).tolist()  # a single synchronisation for both

@@ -58,8 +58,8 @@ def toeplitz(values: Tensor, columns: int) -> Tensor:
 def by_distance(queries: Positions, keys: Positions, values: Callable[[Tensor], Tensor]) -> Tensor:
     """Apply a function to all distances between queries and keys, and return the matrix [B or 1, H or 1, T, S].
 
-    `values` maps distances [...] to [H or 1, ...]. If positions are counted (see `Positions`), it receives each distance only
-    once.
+    The function `values` maps distances [...] to [H or 1, ...]. If all sentences have the same consecutive positions (counted
+    positions, see `Positions`), `values` receives each distance only once.
     """
     ascending = diagonals(queries, keys)
     if ascending is not None:

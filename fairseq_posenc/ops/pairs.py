@@ -21,7 +21,8 @@ def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
 def rows(table: Tensor, at: Positions) -> Tensor:
     """Read the rows of a table at positions [B or 1, T]: [H or 1, n, width] -> [B or 1, H or 1, T, width].
 
-    If positions are counted (see `Positions`), the result is a view of the table.
+    If all sentences have the same consecutive positions (counted positions, see `Positions`), the result is a view of the
+    table.
     """
     if at.start is not None:
         return table[:, at.start : at.start + at.ids.size(1)].unsqueeze(0)

@@ -27,7 +27,8 @@ def every_channel(sin: Tensor, cos: Tensor, layout: str, width: int) -> Waves:
 def rotate(x: Tensor, waves: Waves, pairs: int, layout: str) -> Tensor:
     """Rotate the first `pairs` pairs of channels, [..., T, D] -> same.
 
-    `waves` contains the cosine and the signed sine of every channel, in float32 or wider. `waves` has no gradient.
+    `waves` contains the cosine and the signed sine of every channel, in float32 or wider. The signed sine is -sin at the first
+    channel of a pair, and sin at the second channel. `waves` has no gradient.
     """
     rotation = _Rotation.apply if torch.is_grad_enabled() else rotated
     return rotation(x, *waves, pairs, layout)

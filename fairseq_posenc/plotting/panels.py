@@ -118,7 +118,7 @@ def _heads(title: str, site: str, matrix: Matrix, origin: str, head: int | None,
 
 
 def row_of(panel: Panel, query: int) -> tuple[list[int], list[float]]:
-    """Return the keys to which a query can attend, and the numbers of the query for these keys."""
+    """Return the keys to which a query can attend, and the values of the panel for this query and these keys."""
     found = {key: value for key, value in enumerate(panel.values[query].tolist()) if value == value}
     return list(found), list(found.values())
 

@@ -85,7 +85,9 @@ def reads_sentences(case: Case) -> bool:
 
 
 def _read_backwards(words: Tensor) -> Sentence:
-    """Return the structure of reversed words. It is the structure of the original words with reversed word indices.
+    """Return the structure of a sentence in reversed order.
+
+    This structure is the structure of the sentence in its original order, with reversed word indices.
 
     The last word, </s>, is not moved.
     """
@@ -157,7 +159,7 @@ def check_uncounted(case: Case) -> None:
 def check_length(case: Case) -> None:
     """Check the maximum length. A method with extrapolation="error" must work up to the limit, and raise an error beyond it.
 
-    All other methods must work with four times this length.
+    All other methods must work with sentences that are four times as long as this limit.
     """
     limit = 8
     model = build_for(case, max_source_positions=limit, max_target_positions=limit)

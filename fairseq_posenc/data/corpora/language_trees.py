@@ -1,8 +1,9 @@
 """Trees and reorderings of the artificial language, computed from its grammar, with relations of Universal Dependencies.
 
 Trees: the verb is the root of its clause, and the noun is the root of its phrase. The verb of each later clause depends on the
-verb of the first clause (conj), and its conjunction depends on this later verb (cc). `THAT` depends on the verb of its relative
-clause. In the enhanced graph, `THAT` depends on the noun (ref), and the noun depends on this verb with the relation of `THAT`.
+verb of the first clause (conj). The conjunction of a later clause depends on the verb of this later clause (cc). `THAT` depends
+on the verb of its relative clause. In the enhanced graph, `THAT` depends on the noun that the relative clause describes (ref).
+In the enhanced graph, this noun also depends on the verb of the relative clause, with the relation that `THAT` has in the tree.
 
 Reorderings: every source word has the position of its target word. `A` has no target word. The position of `A` is the position
 that `THE` would have.

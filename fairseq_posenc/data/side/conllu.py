@@ -162,7 +162,9 @@ def _dependencies(token: Any) -> list[tuple[Any, str]]:
 
 
 def _through_empty(node: Any, entering: dict[Any, list[tuple[Any, str]]], passed: tuple) -> Iterator[tuple[int, str]]:
-    """Yield (word or 0, label) for every path to a node from a word or from the root.
+    """Find every path that ends at a node and starts at a word or at the root. Yield (start, label) for each path.
+
+    The start is the index of the word, or 0 for the root.
 
     All nodes between the two ends of a path are empty nodes. The label joins the labels of the path.
     A path contains each empty node at most once.

@@ -71,7 +71,7 @@ def _sentences(job: Job) -> Iterator[_Sentence]:
 
 
 def _convert(task: tuple[Job, list[_Sentence]]) -> dict[str, list[str]]:
-    """Return kind of file -> lines for some sentences."""
+    """Convert some sentences. Return a dictionary from the kind of a side file to its lines."""
     job, sentences = task
     made: dict[str, list[str]] = {kind: [] for kind in [*job.kinds, *["text"] * job.write_text]}
     for number, block, line in sentences:

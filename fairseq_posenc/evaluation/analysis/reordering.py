@@ -81,7 +81,10 @@ class Accuracies:
 
 
 class Detector(nn.Module):
-    """An encoder with the output layer. A frozen encoder is evaluated without gradients."""
+    """An encoder, and an output layer that predicts the labels of a moved token (`Pointers`).
+
+    A frozen encoder is evaluated without gradients.
+    """
 
     def __init__(self, encoder: nn.Module, frozen: bool):
         super().__init__()

@@ -300,7 +300,8 @@ _Others = list[tuple[str, Any, list[float]]]
 def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: str) -> _Others:
     """Return the rows of --seed-variance with the scores for one metric.
 
-    Runs with the same method and the same versions are one row. Each row of a file is also one row.
+    Runs with the same method and the same versions are one row. If --seed-variance is a file, each list of scores in the file
+    is one row.
     """
     groups: dict[Any, list[Record]] = {}
     for run in runs:

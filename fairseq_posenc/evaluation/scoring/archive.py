@@ -187,7 +187,10 @@ def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
 
 
 def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], Iterator[np.ndarray]]:
-    """Return (test set, reference, kind) -> iterator over one array [columns, sentences] per run, in the order of the runs."""
+    """Return a dictionary from (test set, reference, kind) to an iterator.
+
+    The iterator yields one array [columns, sentences] per run, in the order of the runs.
+    """
     sizes = [[int(size) for size in sizes] for *_, runs, columns, sentences in index for sizes in [(runs, columns, sentences)]]
     total = sum(runs * columns * sentences for runs, columns, sentences in sizes)
     if any(size < 1 for shape in sizes for size in shape) or total > _MOST_NUMBERS:

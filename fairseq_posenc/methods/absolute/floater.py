@@ -145,7 +145,9 @@ class Floater(PositionMethod):
         return frozenset({"prepare", "embed" if self.options.at == "input" else "project_input"})
 
     def prepare(self, ctx: AttentionContext) -> list[list[Tensor]]:
-        """Return the paths of queries, keys and values: three lists with one path per layer, [n, C] with n > the last position.
+        """Return three lists, for queries, keys and values. Each list contains one path per layer.
+
+        A path [n, C] contains the vectors of the positions 0 to n - 1. n is larger than the last position.
 
         With at=input, return one list with one path.
         """

@@ -18,7 +18,8 @@ class Shape(PositionMethod):
     Shapes: positions [B, T] -> [B, T]. embed [B, T, C] -> [B, T, C].
     Source: Kiyono et al. (2021). Code: butsugiri/shape.
     Deviations:
-        * The authors' code draws k below K, and adds K in evaluation (start=K).
+        * The authors' code draws k from 0 to K - 1. In evaluation, the authors' code adds K to the positions.
+        * The option start=K also adds K to the positions in evaluation.
         * The shift applies to the positions of all methods of the spec.
     Cost: no parameters. In training, sinusoids are computed for the positions of each sentence.
     """

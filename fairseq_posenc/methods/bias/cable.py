@@ -14,7 +14,7 @@ from ...ops.running import at_queries
 
 @dataclass(frozen=True)
 class RunningSumOptions(MethodOptions):
-    """Options of cable and forgetting."""
+    """Options of the methods `cable` and `forgetting`."""
 
     share: Literal["none", "heads", "layers", "all"] = option(
         "none", "sharing of the table: across heads, across layers, both (all), or none"
@@ -72,7 +72,7 @@ class RunningSum(PositionMethod):
 
     @staticmethod
     def differences(sums: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the sum at the key minus the sum at the query: [B, H or 1, S] -> [B, H or 1, T, S]."""
+        """Return the running sum up to the key minus the running sum up to the query: [B, H or 1, S] -> [B, H or 1, T, S]."""
         own = at_queries(sums, ctx)
         return sums.unsqueeze(-2) - own.unsqueeze(-1)
 

@@ -148,7 +148,8 @@ class DietLinformer(_Diet):
         * The scale is $1/\sqrt{d_h}$. With scale=model, the scale is $1/\sqrt{d}$, where $d$ is the hidden size. The paper
           prints this scale.
         * The width of the position vectors is an option. Equation 4 prints d.
-        * E is indexed by position, and padding is set to 0. Padding therefore does not change the compressed keys.
+        * E is indexed by position. Hidden states at padding are set to 0. Padding therefore does not change the compressed
+          keys.
         * The initial E is uniform, as in a linear layer. Initial vectors are normal with standard deviation 0.02.
         * Compressed keys mix all positions, so that a causal decoder is unsupported. posenc_diet_linformer has diet_abs in the
           decoder.

@@ -23,7 +23,8 @@ class Sandwich(PositionMethod):
         * The method is reconstructed from NeMo.
         * The width of 128 for the sinusoids is unverified. In NeMo, the sinusoids have the width of a head.
         * Public implementations differ in the first j.
-        * Encoder and cross-attention are extensions of this project. They do not distinguish left from right.
+        * The use in the encoder and in cross-attention is an extension of this project. At
+          these sites, keys on the left and on the right at the same distance have the same term.
     Cost: no parameters. One vector of T + S - 1 sums per forward pass.
     """
 

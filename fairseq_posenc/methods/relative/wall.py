@@ -69,7 +69,7 @@ class Wall(PositionMethod):
             return DecayedProducts.apply(q, k, sums, halves)
 
     def _sums(self, ctx: AttentionContext) -> Tensor:
-        """Return P of all keys: [B, H, S, D]."""
+        """Return the sums P_s of the class's equation for all keys: [B, H, S, D]."""
         assert ctx.inputs is not None
         weight, offset = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (self.weight, self.offset))
         steps = F.logsigmoid(at_least_float32(ctx.inputs[1]) @ weight + offset)  # [B, N, C], also at padding
@@ -87,7 +87,7 @@ class Wall(PositionMethod):
 def _of_each(q: Tensor, k: Tensor, own: Tensor, sums: Tensor) -> Tensor:
     """Return the scores of queries at arbitrary positions: [B, H, T, D] and [B, H, S, D] -> [B, H, T, S].
 
-    `own` contains the sums at the queries, and `sums` contains the sums at the keys.
+    `own` contains the sums P_t at the queries. `sums` contains the sums P_s at the keys.
     """
     decays = ((p - sums).clamp(max=0).exp() for p in own.split(1, 2))
     return torch.stack([(x * k * decay).sum(-1) for x, decay in zip(q.split(1, 2), decays)], 2)

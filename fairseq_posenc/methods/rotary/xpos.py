@@ -82,7 +82,7 @@ class XPos(PositionMethod):
         return rotate(x, waves, self.dims.head_dim // 2, self.options.layout)
 
     def _waves(self, x: Tensor, at: Positions, sign: int) -> Waves:
-        """Return sines and cosines with their magnitudes, [B or 1, 1, T, D] each."""
+        """Return cosines and signed sines, multiplied by the magnitudes of xPos: two tensors [B or 1, 1, T, D]."""
         if devices.on_cpu(x):
             size = self._zeta() ** (sign / self.options.scale_base * (at.ids.double().unsqueeze(-1) - self.middle))
         else:  # computed in float32, which is exact enough because the exponents are small

@@ -108,7 +108,7 @@ class Graformer(PositionMethod):
     def _buckets(self, distance: Tensor) -> Tensor:
         """Return the bucket of each distance: 0 for the word itself, 1 for no path, then distances 1, -1, 2, -2, ...
 
-        Offsets within a word follow in the same order.
+        The last buckets are the offsets between two tokens of one word, in the order 1, -1, 2, -2, ...
         """
         far, near = self.options.max_distance, self.options.max_offset
         between = self._number(distance, far, 0)

@@ -61,7 +61,7 @@ class AngleRotation(torch.autograd.Function):
 def _turned(x: Tensor, sin: Tensor, cos: Tensor, layout: str, sign: int) -> Tensor:
     """Rotate the two channels of every pair forwards (sign=1) or backwards (sign=-1).
 
-    Compute in the precision of the waves or wider, and round to the precision of x.
+    Compute in the precision of `sin` and `cos` or wider, and round to the precision of x.
     """
     count, y = sin.size(-1), torch.empty(x.shape, dtype=x.dtype, device=x.device)
     given, found = _pairs(x, count, layout), _pairs(y, count, layout)
