@@ -79,7 +79,8 @@ class Pair:
     @property
     def library(self) -> str:
         """Name and version of the installed library, such as `transformers 5.24.0`."""
-        name = _distributions()[self.package][0]
+        # on Python 3.10, the table contains only packages with a file top_level.txt
+        (name, *_) = _distributions().get(self.package, [self.package.replace("_", "-")])
         return f"{name} {importlib.metadata.version(name)}"
 
 
