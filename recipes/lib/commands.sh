@@ -8,7 +8,7 @@ say() {
   if [[ -n $DRY_RUN ]]; then echo "# $*"; else printf '[%2d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; fi
 }
 fail() {
-  echo "recipes/${0##*recipes/}: $*" >&2
+  echo "$recipe: $*" >&2
   exit 1
 }
 

@@ -61,6 +61,15 @@ require_length() { # LENGTH FILE...: check before training that no sentence has 
   done
 }
 
+require_lengths() { # PART...: as require_length with the option LENGTH, for TEXT/PART.sub.LANGUAGE, if these files are on this machine
+  local part language
+  for part in "$@"; do
+    for language in "$SOURCE" "$TARGET"; do
+      [[ ! -e $text/$part.sub.$language ]] || require_length "$LENGTH" "$text/$part.sub.$language"
+    done
+  done
+}
+
 joining() { # print the value of fairseq-generate's --remove-bpe for SUBWORDS. Print nothing for whole words
   case $SUBWORDS in
     none) ;;

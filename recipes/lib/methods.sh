@@ -14,6 +14,16 @@ read_methods() { # set `methods` to the list of rows in METHODS. METHODS may als
     read -rd '' -ra methods <<<"$METHODS" || true
   fi
   ((${#methods[@]})) || fail "METHODS=$METHODS: no method. Expected one or more specs. For all methods, run posenc list."
+  require_rows METHODS "${methods[@]}"
+}
+
+require_rows() { # OPTION ROW...: fail if a row is the name of a file. posenc check would read the file as the code of a method
+  local row
+  for row in "${@:2}"; do
+    [[ ${row%%[:=]*} != */* && $row != *.py && ! -f $row ]] ||
+      fail "$1: $row is not a row of a table. Expected specs or architectures, or for METHODS the name of one existing file that" \
+        "contains them. For methods of your own, set POSENC_METHODS=FILE.py and use the names of the methods."
+  done
 }
 
 # Kinds of side files that the recipe can create (heads, relations, edges, order). A method that reads another kind is an error.

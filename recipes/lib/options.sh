@@ -145,7 +145,7 @@ elsewhere() { # NAME: print the end of an error message, which names the recipes
 
 print_help() { # STAGES: print the first comment of the recipe, its stages and its options
   local name
-  sed -n '2,${/^#/!q; s/^# \{0,1\}//p;}' "recipes/${0##*recipes/}"
+  sed -n '2,${/^#/!q; s/^# \{0,1\}//p;}' "$recipe"
   echo
   echo "Stages, all by default: $1"
   echo "Options, as arguments NAME=VALUE or as environment variables. Paths are relative to $PWD."

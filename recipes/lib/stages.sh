@@ -17,9 +17,22 @@ open_output() { # create and lock OUT. Other machines of the same training run d
   if [[ -n $DRY_RUN || ($NODE_RANK != 0 && ${wanted:-} == train) ]]; then return 0; fi
   mkdir -p "$OUT"
   if command -v flock >/dev/null; then # commands inherit the lock, so that a command of a killed recipe keeps OUT locked
-    exec 9>>"$OUT/.lock${SHARE:+.share${SHARE%/*}}"
-    flock -w 5 9 || fail "$OUT: in use by another recipe, or by a command of a killed recipe. Wait until it ends, or end it."
+    exec 9>>"$OUT/.lock"
+    if [[ -z $SHARE ]]; then flock -w 5 9 || in_use; else lock_share; fi
   fi
+}
+
+in_use() { fail "$OUT: in use by another recipe, or by a command of a killed recipe. Wait until it ends, or end it."; }
+
+lock_share() { # machines with different values of SHARE may use OUT at the same time, if all of them have the same N in K/N
+  local own="$OUT/.lock.share${SHARE/\//of}" other
+  flock -s -w 5 9 || in_use
+  exec 8>>"$own"
+  flock -w 5 8 || in_use
+  for other in "$OUT"/.lock.share*; do
+    [[ $other == *"of${SHARE#*/}" ]] || flock -n "$other" true ||
+      fail "SHARE=$SHARE: another recipe divides the rows of $OUT by another number: ${other##*share}. Expected the same N in K/N for all recipes."
+  done
 }
 
 choose_stages() { # "STAGE...": set `wanted` to the requested stages, by default all. Call this after all options are declared
@@ -52,7 +65,7 @@ stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: run a step of a stage, or com
   stage_settings=$4
   shift 4
   if [[ -n $comparing ]]; then
-    [[ ! -e $stamp ]] || compare_settings "$belongs_to" "$stamp" "$folder"
+    [[ ! -e $stamp ]] || compare_settings "$belongs_to" "$stamp" "$([[ -n $independent ]] && echo "$stamp" || echo "$folder")"
   elif ! wants "$belongs_to" || ! in_phase "$belongs_to" || ! in_share "$belongs_to" "$folder"; then
     return 0
   elif [[ -z $DRY_RUN && -e $stamp ]]; then
@@ -72,7 +85,7 @@ do_stage() { # FOLDER STAMP COMMAND...: run the command, then write the stamp
 }
 
 need() { # STAGE FILE: fail unless FILE exists. The earlier stage STAGE writes FILE
-  [[ -n $DRY_RUN || -e $2 ]] || fail "$2: no such file. Run the stage before: recipes/${0##*recipes/} $1."
+  [[ -n $DRY_RUN || -e $2 ]] || fail "$2: no such file. Run the stage before: $recipe $1."
 }
 
 record_settings() { # FILE: write the settings of the current stage to FILE
@@ -85,8 +98,10 @@ record_settings() { # FILE: write the settings of the current stage to FILE
 # If only the settings of decoding or scoring differ, the training run need not be repeated. The error message then contains a
 # command that removes the stamps of all these stages, so that they run again.
 stale_stamps='' stale_differences=''
+independent='' # 1: no stage needs the result of another stage, so that a stage can be repeated alone
+declare -A option_of=() # name of a setting -> name of the option that determines it, if the names differ
 
-compare_settings() { # STAGE FILE FOLDER: compare the stamp FILE with the current settings
+compare_settings() { # STAGE FILE REMOVE: compare the stamp FILE with the current settings
   # If the settings differ, collect the stamp of decode or score. Fail for other stages.
   local differences
   find_differences "$2"
@@ -109,7 +124,7 @@ require_settings() { # FILE FOLDER: fail if FILE contains other settings than th
   [[ -z $differences ]] || refuse_settings "$2"
 }
 
-refuse_settings() { # FOLDER: fail because of `differences`
+refuse_settings() { # REMOVE: fail because of `differences`. If the user removes the folder or file REMOVE, the stage runs again
   fail "$1: created with other settings ($differences). Use another folder (OUT), or remove $1."
 }
 
@@ -120,7 +135,7 @@ find_differences() { # FILE: set `differences` to a text with the settings in FI
   [[ -e $file ]] || return 0
   for name in $stage_settings; do
     recorded=$(grep -m 1 "^$name=" "$file") || continue
-    [[ $recorded == "$(setting "$name")" ]] || differences+="${differences:+; }$recorded, now ${!name}"
+    [[ $recorded == "$(setting "$name")" ]] || differences+="${differences:+; }${option_of[$name]-$name}=${recorded#*=}, now ${!name}"
   done
 }
 

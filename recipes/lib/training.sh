@@ -22,6 +22,13 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. The user's 
     --user-dir "$user_dir" --no-progress-bar --log-format simple
 }
 
+require_checkpoints() { # fail if a training run of UPDATES updates writes fewer than AVERAGE checkpoints
+  # fairseq skips a checkpoint at the end of an epoch, so that one more is required
+  ((AVERAGE == 0 || UPDATES >= (AVERAGE + 1) * SAVE_UPDATES)) ||
+    fail "AVERAGE=$AVERAGE: too large for UPDATES=$UPDATES with a checkpoint every SAVE_UPDATES=$SAVE_UPDATES updates. Expected at most" \
+      "$((UPDATES / SAVE_UPDATES - 1)). Reduce SAVE_UPDATES."
+}
+
 progress() { # [FILE]: read fairseq's log. Print progress, warnings and errors. Write the reasons of a failure to FILE
   local line numbers='loss=([^ ,]+).*wps=([^ ,]+).*num_updates=([^ ,]+)'
   while IFS= read -r line; do

@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 
 
 def bash(script, arguments=(), **options):
-    command = ["bash", "-c", f"source recipes/lib/engine.sh; {script}", "recipe", *arguments]
+    command = ["bash", "-c", f"cd . && source recipes/lib/engine.sh; {script}", "recipes/recipe", *arguments]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, **options}, capture_output=True, text=True, timeout=60)
 
 
@@ -156,6 +156,34 @@ def test_one_recipe_at_a_time(tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused = stages(tmp_path)
     assert refused.returncode == 1 and f"{tmp_path}: in use" in refused.stderr
+
+
+#: opens OUT with this value of SHARE, prints a line, and waits for its input
+OPENED = 'read_arguments "$@"; option OUT text "" "output folder"; one_worker; open_output; echo opened; read -r'
+
+#: lets flock fail at once, instead of after 5 seconds
+AT_ONCE = 'flock() { [[ $1 != -w ]] || set -- -n "$3"; [[ $2 != -w ]] || set -- -n "$1" "$4"; command flock "$@"; }'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "error"),
+    [
+        ("1/2", "2/2", ""),
+        ("1/2", "1/2", "in use by another recipe"),
+        ("1/2", "", "in use by another recipe"),
+        ("", "1/2", "in use by another recipe"),
+        ("1/2", "2/3", "SHARE=2/3: another recipe divides the rows of OUT by another number: 1of2. Expected the same N"),
+    ],
+)
+def test_shares_of_one_division_use_a_folder_together(tmp_path, first, second, error):
+    given = {**os.environ, "OUT": str(tmp_path), "SHARE": first}
+    command = ["bash", "-c", f"cd . && source recipes/lib/engine.sh; {OPENED}", "recipes/recipe"]
+    with subprocess.Popen(command, cwd=ROOT, env=given, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "opened\n"
+        done = bash(f"{AT_ONCE}; {OPENED} <<<go", OUT=str(tmp_path), SHARE=second)
+        holder.communicate("go\n")
+    assert error.replace("OUT", str(tmp_path)) in done.stderr and (done.returncode == 0) == (not error)
+    assert bash(f"{OPENED} <<<go", OUT=str(tmp_path), SHARE=second).returncode == 0  # the first recipe has ended
 
 
 @pytest.mark.parametrize("name", ["a:b", "a,b", "a${b}", "a\nb"])

@@ -13,7 +13,8 @@ if [[ $DATA == language ]]; then
 else
   [[ ! -e ${rows%.txt}_multi30k.txt ]] || rows=${rows%.txt}_multi30k.txt
   preset METHODS="$rows" TARGET=de
+  option SOURCE language en "source language"
   option TARGET language de "target language"
-  preset OUT="runs/${study}_multi30k_en-$TARGET"
+  preset OUT="runs/${study}_multi30k_$SOURCE-$TARGET"
   source recipes/multi30k_uk/run
 fi

@@ -1,0 +1,114 @@
+"""Options that cannot work together, and rows that cannot be trained, are errors before any work starts."""
+
+import re
+import subprocess
+
+import pytest
+
+from tests.recipes.declared import run
+from tests.recipes.process import BIN, ROOT, environment
+
+REFUSED = [
+    (
+        "compare",
+        "AVERAGE=5 SAVE_UPDATES=200",
+        "AVERAGE=5: too large for UPDATES=500 with a checkpoint every",
+    ),
+    ("wmt18/run", "AVERAGE=50", "AVERAGE=50: too large for UPDATES=250000 with a checkpoint every SAVE_UPDATES=5000 updates."),
+    ("studies/lengths", "METHODS=ldep", "method 'ldep': unknown. Did you mean 'ldpe'?"),
+    ("studies/lengths", "METHODS=all", "METHODS: all is not allowed. Expected specs of the decoder."),
+    ("studies/lengths", "METHODS=posenc_ldpe", "method 'posenc_ldpe': unknown."),
+    ("studies/lengths", "NOISY=lrep", "NOISY=lrep: lrep is not a row of METHODS."),
+    ("quickstart", "METHODS=slope.py", "METHODS: slope.py is not a row of a table. Expected specs or architectures"),
+    ("wmt18/run", "METHODS=recipes/wmt18/method.txt", "METHODS: recipes/wmt18/method.txt is not a row of a table."),
+    ("studies/concatenation", "SINGLE=recipes/wmt18/methods.txt", "SINGLE: recipes/wmt18/methods.txt is not a row of a table."),
+    ("studies/concatenation", "NNODES=2 NODE_RANK=1 MASTER_ADDR=m0 decode", "the stage decode is for machine 0"),
+    ("multi30k_uk/run", "TESTS=test_2017_flickr", "TESTS=test_2017_flickr: not available for en-uk."),
+]
+
+
+@pytest.mark.parametrize(("recipe", "given", "error"), REFUSED, ids=[f"{recipe} {given}" for recipe, given, _ in REFUSED])
+def test_they_are_refused(recipe, given, error):
+    done = run(recipe, *given.split())
+    assert done.returncode and done.stdout == "" and done.stderr.count("\n") == 1 and error in done.stderr
+
+
+def trained(recipe, *given, **options):
+    return [line for line in run(recipe, *given, **options).stdout.splitlines() if "fairseq-train" in line]
+
+
+def test_an_average_has_enough_checkpoints_by_default():
+    (line,) = trained("compare", "AVERAGE=5", "METHODS=none", "train")
+    assert "--save-interval-updates 83 --keep-interval-updates 5" in line and "--max-update 500" in line
+
+
+def test_a_seed_replaces_the_seeds_of_a_study():
+    for given in ({"SEED": "7"}, {"SEED": "7", "DATA": "language"}):
+        assert {re.search(r"--seed (\d+)", line)[1] for line in trained("studies/chance", "train", **given)} == {"7"}
+    lines = trained("studies/chance", "SEED=7", "SEEDS=1 2", "train")
+    assert {re.search(r"--seed (\d+)", line)[1] for line in lines} == {"1", "2"}
+
+
+def test_both_languages_of_a_study_name_its_folder():
+    assert "runs/chance_multi30k_de-en/data" in trained("studies/chance", "train", DATA="multi30k", SOURCE="de", TARGET="en")[0]
+
+
+def test_a_folder_may_contain_blanks():
+    shown = run("wmt18/run", "OUT=my runs/of WMT", "METHODS=none", "prepare").stdout
+    assert shown.count("--trainpref") == 1 and r"--trainpref my\ runs/of\ WMT/text/train.sub" in shown
+
+
+def test_only_the_first_machine_prepares_and_decodes():
+    shown = run("studies/concatenation", "NNODES=2", "NODE_RANK=1", "MASTER_ADDR=m0", "CONDITIONS=L1", "SINGLE=none").stdout
+    assert "--node-rank 1" in shown and not re.search("fairseq-preprocess|fairseq-generate|cli data", shown)
+
+
+@pytest.mark.parametrize(("folder", "program"), [("recipes/studies", "./pnat"), ("recipes/multi30k_uk", "./run")])
+def test_a_recipe_can_be_called_from_its_folder(folder, program):
+    shown = subprocess.run([program, "--help"], cwd=ROOT / folder, env=environment(), capture_output=True, text=True, check=True)
+    assert shown.stderr == "" and "Stages, all by default" in shown.stdout
+    wrong = subprocess.run([program, "nonsense"], cwd=ROOT / folder, env=environment(), capture_output=True, text=True)
+    assert wrong.stderr.startswith(f"{folder}/{program[2:]}: stage 'nonsense': unknown.")
+
+
+def stamped(folder, name, text):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f".{name}.done").write_text(text)
+
+
+def test_messages_about_settings_name_options(tmp_path):
+    stamped(tmp_path / "none" / "seed1", "train", "SUBWORD_KIND=subword-nmt\nPEAK=3e-3\nAVERAGED=5\n")
+    given = ["SUBWORDS=bpe", "LR=1e-3", "AVERAGE=3", "METHODS=none", f"OUT={tmp_path}", "train"]
+    done = run("compare", *given, env={"DRY_RUN": "", "POSENC_BIN": str(BIN)})
+    assert "(SUBWORDS=subword-nmt, now bpe; LR=3e-3, now 1e-3; AVERAGE=5, now 3)" in done.stderr
+
+
+def test_a_larger_average_needs_another_training_run(tmp_path):
+    stamped(tmp_path / "en-de" / "base" / "none" / "seed1", "train", "AVERAGED=1\n")
+    done = run("wmt18/run", "AVERAGE=5", "METHODS=none", f"OUT={tmp_path}", "decode", env={"DRY_RUN": "", "POSENC_BIN": str(BIN)})
+    assert "created with other settings (AVERAGE=1, now 5)" in done.stderr and "remove" in done.stderr
+
+
+def test_analyses_of_new_runs_are_not_done_before(tmp_path):
+    for name in ("none", "t5"):
+        (tmp_path / name / "seed1").mkdir(parents=True)
+        (tmp_path / name / "seed1" / "score.json").write_text("{}")
+    stamped(tmp_path / "analyses", "vectors", "FOUND=none/seed1\n")
+    done = run("studies/analyses", f"RUNS={tmp_path}", "vectors", env={"DRY_RUN": "", "POSENC_BIN": str(BIN)})
+    assert f"{tmp_path}/analyses/.vectors.done: created with other settings (FOUND=none/seed1, now" in done.stderr
+    assert done.stderr.rstrip().endswith(f"or remove {tmp_path}/analyses/.vectors.done.")
+
+
+@pytest.mark.parametrize("recipe", ["quickstart", "studies/extrapolation", "wmt18/run", "multi30k_uk/run"])
+def test_a_sentence_that_is_too_long_is_an_error_before_the_training(recipe, tmp_path):
+    languages = {"wmt18/run": "en de", "multi30k_uk/run": "en uk"}.get(recipe, "svo sov").split()
+    for folder in (tmp_path / "text", tmp_path / "data", tmp_path / "data" / "en-de"):
+        stamped(folder, "preprocess", "")
+    for language in languages:
+        (tmp_path / "text" / f"valid.sub.{language}").write_text("a b\n" + "a " * 20 + "\n")
+    given = ["LENGTH=20", "METHODS=none", f"OUT={tmp_path}", "train"]
+    done = run(recipe, *given, env={"DRY_RUN": "", "POSENC_BIN": str(BIN)})
+    assert f"valid.sub.{languages[0]}, line 2, has 20 subwords" in done.stdout
+    assert (
+        "LENGTH=20: too short for the sentence above." in done.stderr and not (tmp_path / "none" / "seed1" / "train.log").exists()
+    )
