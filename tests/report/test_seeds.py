@@ -196,6 +196,46 @@ def test_paired_seeds(posenc, write):
     assert any("in pairs" in line for line in table["notes"])
 
 
+def test_paired_seeds_change_only_the_test(posenc, write):
+    """Means, their intervals and ranks are over all seeds, also of rows that lack seeds of the baseline."""
+    base, ours = seeds([0.3, 0.25, 0.28], "none"), seeds([0.28, 0.23, 0.26])
+    found = write(*base, *ours, runs.run("rope", 4, 0.2), runs.run("shaw", 1, 0.22), runs.run("shaw", 2, 0.24))
+    plain, paired = (as_json(posenc, found, "--baseline", "none", "--seed-test", test) for test in ("welch", "paired"))
+    for method in ("none", "t5", "rope", "shaw"):
+        for field in ("mean", "low", "high"):
+            assert score(paired, method)[field] == score(plain, method)[field], (method, field)
+    assert score(paired, "t5")["difference"]["test"] == "paired"
+    for method in ("rope", "shaw"):
+        assert score(paired, method)["difference"]["p"] is None
+        assert score(paired, method)["difference"]["mean"] == score(plain, method)["difference"]["mean"]
+    assert "2 cannot be compared, because the rows lack seeds of none" in paired["conclusions"][0]
+    assert "intervals that assume the same variance over seeds in all rows" in pooled_note(paired)
+
+
+def test_a_test_set_that_the_baseline_lacks(posenc, write):
+    both, texts = runs.run("none", part="test"), runs.run("rope", part="test")
+    texts["parts"]["web"] = texts["parts"]["test"]
+    shown = posenc("report", write(both, texts), "--full", "--samples", 20)[1]
+    assert "web BLEU: none has no score, so no row can be compared with it." in shown
+    assert "no score of the baseline" in shown
+
+
+def test_the_seed_variance_may_be_zero(posenc, write):
+    rows = [{**runs.run(spec, rate=rate), "seed": seed} for spec, rate in (("none", 0.3), ("rope", 0.2)) for seed in (1, 2, 3)]
+    table = as_json(posenc, write(*rows))
+    assert table["conclusions"][0] == "test BLEU: the seed variance is zero, so no row can be compared with none."
+
+
+@pytest.mark.parametrize("content", [{}, {"valid": {"bleu": [[30, 31, 32]]}}, {"test": {"comet": [[1, 2, 3]]}}])
+def test_a_file_without_scores_of_this_task_is_named(posenc, write, tmp_path, content):
+    """The note names only sources whose scores were used."""
+    file = tmp_path / "variance.json"
+    file.write_text(json.dumps({"source": "my runs", "scores": content}))
+    table = as_json(posenc, write(*seeds([0.3, 0.31]), runs.run("rope", rate=0.2)), "--seed-variance", file)
+    assert "seed variance: my runs has no run of this task" in table["notes"]
+    assert "my runs" not in pooled_note(table)
+
+
 def test_rows_far_apart_are_pooled_on_the_logit_scale(posenc, write):
     table = as_json(posenc, write(*seeds([0.2, 0.22, 0.21]), *seeds([0.7, 0.71, 0.72], "none"), runs.run("rope", rate=0.4)))
     assert re.search(r"standard deviation 0\.\d\d logit\(BLEU/100\), 4 degrees of freedom, Bartlett p = ", pooled_note(table))

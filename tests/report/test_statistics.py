@@ -54,6 +54,21 @@ def test_the_same_seeds_can_be_compared_in_pairs():
     assert found.p[1] == pytest.approx(scipy.stats.ttest_rel(other, ONE).pvalue) and found.test[1] == "paired"
 
 
+def test_rows_at_the_floor_do_not_narrow_a_comparison_in_pairs():
+    rows = [60.1, 58.9, 61.0], [64.0, 63.0, 66.5]
+    floor = [1.0, 1.1, 1.05], [0.9, 0.95, 0.9]
+    alone, among = (compare(table(*found), 0, paired=True, scale=LOGIT) for found in (rows, (*rows, *floor)))
+    assert among.p[1] == pytest.approx(alone.p[1]) and among.difference_low[1] == pytest.approx(alone.difference_low[1])
+
+
+def test_the_interval_of_a_mean_is_not_that_of_a_pair():
+    """In pairs, seeds have an effect that all rows share. The interval of a mean contains this effect."""
+    scores = table([27.0, 35.0], [28.0, 36.5])
+    known = pool(scores)
+    in_pairs, plain = compare(scores, 0, known, paired=True), compare(scores, 0, known)
+    assert in_pairs.low.tolist() == plain.low.tolist() and in_pairs.high.tolist() == plain.high.tolist()
+
+
 def test_the_interval_of_a_mean_is_students():
     scores = table(ONE, [38.0])
     found = compare(scores, 0, pool(scores))

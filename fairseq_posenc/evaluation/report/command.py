@@ -58,7 +58,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="t test over seeds: welch, or paired for rows that have the same seeds (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--baseline", metavar="SPEC", help="method of the baseline (default: sinusoidal, or else the first row)"
+        "--baseline",
+        metavar="SPEC",
+        help="method of the baseline (default: sinusoidal, or else the first of --methods, "
+        "or else the first in alphabetical order)",
     ).completer = specs
     parser.add_argument(
         "--test", default="ar", choices=TESTS,

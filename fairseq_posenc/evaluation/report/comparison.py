@@ -143,6 +143,7 @@ class Spread:
     scale: str
     rows: list[str]  # names of the rows of this table that were pooled
     others: list[str]  # names of the rows from --seed-variance that were pooled
+    added: int  # number of scores from --seed-variance that were pooled. Some of them may belong to rows of this table
     runs: int  # number of runs that were pooled
     equal: float | None  # p-value of Bartlett's test that the pooled rows have the same variance
 
@@ -187,7 +188,7 @@ class Report:
     )  # (row, test set, metric) -> {seed: p-value after Holm's correction}
     lengths: dict[str, Lengths] = field(default_factory=dict)  # test set -> BLEU by source length
     variance_source: str = ""  # folder of --seed-variance, or the field `source` of the file of --seed-variance
-    unused_variance: bool = False  # whether --seed-variance contains no run of this task
+    unused_variance: bool = False  # whether --seed-variance contains no score of this task
 
     def score(self, row: str, part: str, metric: str) -> Score | None:
         return self.columns[part, metric].scores.get(row)
@@ -240,17 +241,17 @@ def make_report(
             "the runs. Correct the part in the file."
         )
     baseline = _baseline(rows, options.baseline)
-    elsewhere = {part: _others(variance, records, part) for part in parts}
+    runs = {part: _others(variance, records, part) for part in parts}
+    elsewhere = {
+        (part, metric): _with_scores(runs[part], variance, part, metric) for part in parts for metric in _metrics(records, part)
+    }
     columns = {
-        (part, metric): _column(
-            rows, part, metric, baseline, _with_scores(elsewhere[part], variance, part, metric), options.seed_test
-        )
-        for part in parts
-        for metric in _metrics(records, part)
+        (part, metric): _column(rows, part, metric, baseline, more, options.seed_test)
+        for (part, metric), more in elsewhere.items()
     }
     if options.order == "score":
         rows = _by_score(rows, columns[parts[0], next(iter(METRICS))])
-    unused = bool(variance.records) and not any(elsewhere.values())
+    unused = bool(variance.source) and not any(elsewhere.values())
     found = Report(rows, parts, columns, baseline.name, options, published, {}, {}, variance.source, unused)
     if not options.sentences:
         return found
@@ -318,12 +319,7 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
     percent = metric in METRICS or metric == others.TER
     smaller = _smaller_is_better(rows, part, metric)
     run = [(row, values) for row in rows if (values := row.score(part, metric)) is not None]
-    base = baseline.score(part, metric)
-    paired = seed_test == "paired"
-    wanted = set(base.by_seed) if paired and base else {seed for _, values in run for seed in values.by_seed}
-    seeds = sorted(wanted)
-    run = [(row, Values({seed: values.by_seed[seed] for seed in seeds if seed in values.by_seed})) for row, values in run]
-    run = [(row, values) for row, values in run if values.n]
+    seeds = sorted({seed for _, values in run for seed in values.by_seed})
     scores = _matrix([[values.by_seed.get(seed, np.nan) for seed in seeds] for _, values in run])
     scale = statistics.choose_scale(np.nanmean(scores, -1)) if percent else statistics.POINTS
     spread, known = _spread(run, scores, elsewhere, scale, percent)
@@ -331,13 +327,22 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
     best = int(np.argmin(middle) if smaller else np.argmax(middle))
     names = [row.name for row, _ in run]
     at = names.index(baseline.name) if baseline.name in names else None
-    to_base = statistics.compare(scores, best if at is None else at, known, scale, paired)
-    to_best = statistics.compare(scores, best, known, scale, paired)
+
+    def compared(row: int) -> statistics.Comparison:
+        """Compare all rows with this row: over all seeds, or with --seed-test paired over the seeds of this row."""
+        if seed_test != "paired":
+            return statistics.compare(scores, row, known, scale)
+        return statistics.compare(scores[:, np.isfinite(scores[row])], row, known, scale, True, percent)
+
+    over_all = statistics.compare(scores, best if at is None else at, known, scale)
+    to_base, to_best = compared(best if at is None else at), compared(best)
     found = {}
     for i, (row, values) in enumerate(run):
-        rank = "" if len(run) == 1 else BEST if i == best else TIED if to_best.holm[i] > statistics.ALPHA else ""
-        difference = None if at is None or i == at else _difference(to_base, i, at)
-        found[row.name] = Score(values, _number(to_base.low[i]), _number(to_base.high[i]), difference, rank)
+        equal = values.mean == middle[best]
+        rank = "" if len(run) == 1 else BEST if equal else TIED if to_best.holm[i] > statistics.ALPHA else ""
+        tested = to_base if np.isfinite(to_base.p[i]) else over_all  # without a test, the difference is over all seeds
+        difference = None if at is None or i == at else _difference(tested, i, at, to_base)
+        found[row.name] = Score(values, _number(over_all.low[i]), _number(over_all.high[i]), difference, rank)
     return Column(METRICS.get(metric) or others.title(metric), found, spread, smaller)
 
 
@@ -346,9 +351,10 @@ def _smaller_is_better(rows: list[Row], part: str, metric: str) -> bool:
     return any(scores.others[metric].smaller_is_better for scores in scored if metric in scores.others)
 
 
-def _difference(found: statistics.Comparison, i: int, baseline: int) -> Difference:
-    numbers = (_number(array[i]) for array in (found.difference_low, found.difference_high, found.p, found.holm))
-    return Difference(float(found.difference[i]), (int(found.n[i]), int(found.n[baseline])), *numbers, str(found.test[i]))
+def _difference(found: statistics.Comparison, i: int, baseline: int, tested: statistics.Comparison) -> Difference:
+    """Return the difference of row i in `found`, with interval and p-values of `tested`."""
+    numbers = (_number(array[i]) for array in (tested.difference_low, tested.difference_high, tested.p, tested.holm))
+    return Difference(float(found.difference[i]), (int(found.n[i]), int(found.n[baseline])), *numbers, str(tested.test[i]))
 
 
 def _spread(
@@ -374,9 +380,9 @@ def _spread(
     inside, outside = [names[i] for i in used if i < len(run)], [names[i] for i in used if i >= len(run)]
     deviation = float(np.sqrt(known.variance))
     runs = sum(len(lists[i]) for i in used)
-    return Spread(
-        deviation, int(known.degrees), scale, inside, outside, runs, statistics.equal_variance(table, scale, percent)
-    ), known
+    added = runs - sum(int(np.isfinite(scores[i]).sum()) for i in used if i < len(run))
+    equal = statistics.equal_variance(table, scale, percent)
+    return Spread(deviation, int(known.degrees), scale, inside, outside, added, runs, equal), known
 
 
 def _matrix(rows: Sequence[Sequence[float]]) -> statistics.Array:

@@ -20,7 +20,7 @@ class Options:
     """Options of the comparison in a report (see `posenc report --help`)."""
 
     expected: Sequence[str] = ()  # specs that have a row even if they have no run
-    baseline: str | None = None  # None: sinusoidal, or else the first row with a run
+    baseline: str | None = None  # None: sinusoidal, or else the first row with a run, before rows are sorted by score
     order: str = "score"
     seed_test: str = "welch"
     sentences: bool = True  # whether to compute BLEU by source length, and the tests over sentences, which take long

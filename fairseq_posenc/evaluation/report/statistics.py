@@ -89,10 +89,17 @@ def poolable(n: Array, mean: Array, percent: bool = True) -> Array:
 
     The row must have several seeds. With `percent`, the mean of the row must also be between FLOOR and CEILING.
     """
-    return (n > 1) & ((mean > FLOOR) & (mean < CEILING) | (not percent))
+    return (n > 1) & _inside(mean, percent)
 
 
-def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str = POINTS, paired: bool = False) -> Comparison:
+def _inside(mean: Array, percent: bool) -> Array:
+    """Return for each row whether its mean is between FLOOR and CEILING. If the scores are no percentages, return True."""
+    return (mean > FLOOR) & (mean < CEILING) | (not percent)
+
+
+def compare(
+    scores: Array, baseline: int, known: Pool | None = None, scale: str = POINTS, paired: bool = False, percent: bool = True
+) -> Comparison:
     """Compute the interval of every mean. Also compute the difference of every row to the baseline.
 
     Each difference has an interval and a p-value.
@@ -101,14 +108,15 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
         Welch, if n_a and n_b are at least three: SE^2 = s_a^2 / n_a + s_b^2 / n_b, nu = SE^4 / sum_i (s_i^2 / n_i)^2 / (n_i - 1).
         Pooled, if one row has fewer seeds: SE = s_p sqrt(1 / n_a + 1 / n_b). All rows are assumed to have the same variance.
         Paired, for M rows with the same S seeds: s_e^2 = sum (y - mean_m - mean_s + mean)^2 / ((M - 1)(S - 1)), SE = s_e sqrt(2 /
-            S).
+            S). The sum is over the rows whose mean is between FLOOR and CEILING.
         Interval of a mean: mean +- t_nu s / sqrt(n), with the pooled s if n < 3.
 
     Args:
         scores: [..., M, S], in points.
         baseline: index of the row with which other rows are compared.
         known: the pooled variance on the scale `scale`. Intervals on the logit scale are transformed back to points.
-        paired: use the paired form. Rows that lack one of the S seeds then have no p-value.
+        paired: use the paired form, on the scale `scale`. Rows that lack one of the S seeds then have no p-value.
+        percent: whether the scores are between 0 and 100.
 
     Source: Welch (1947); Holm (1979).
     """
@@ -116,16 +124,17 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
 
     at = np.s_[..., baseline, None]
     n, mean, variance = _moments(scores)
-    _, z, _ = _moments(_on(scale, scores))
+    on_scale = _on(scale, scores)
+    _, z, _ = _moments(on_scale)
     unknown = np.full(n.shape[:-1], np.nan)
-    s2, nu = (unknown, unknown) if known is None else (known.variance, known.degrees)
+    s2, nu = pooled = (unknown, unknown) if known is None else (known.variance, known.degrees)
     with np.errstate(invalid="ignore", divide="ignore"):
         own, sides = n >= WELCH_SEEDS, variance / n
         welch = own & own[at] & ~np.bool_(paired)
         by_welch = sides + sides[at]
         welch_degrees = by_welch**2 / (sides**2 / (n - 1) + sides[at] ** 2 / (n[at] - 1))
         if paired:
-            s2, nu, z, scale = *_residuals(scores), mean, POINTS
+            s2, nu = _residuals(on_scale, _inside(mean, percent))
         error = np.sqrt(np.where(welch, by_welch, s2[..., None] * (1 / n + 1 / n[at])))
         if paired:
             error = np.where((n == scores.shape[-1]) & (n == n[at]), error, np.nan)
@@ -134,7 +143,7 @@ def compare(scores: Array, baseline: int, known: Pool | None = None, scale: str 
         p = np.where(error > 0, 2 * stdtr(degrees, -np.abs(distance) / error), np.nan)
         p[..., baseline] = np.nan
         margin = np.where(np.isnan(p), np.nan, stdtrit(degrees, 1 - ALPHA / 2) * error)
-        pooled_margin = stdtrit(nu, 1 - ALPHA / 2)[..., None] * np.sqrt(s2[..., None] / n)
+        pooled_margin = stdtrit(pooled[1], 1 - ALPHA / 2)[..., None] * np.sqrt(pooled[0][..., None] / n)
         of_mean = np.where(own, stdtrit(n - 1, 1 - ALPHA / 2) * np.sqrt(sides), pooled_margin)
 
     def back(values: Array) -> Array:
@@ -242,15 +251,17 @@ def _moments(scores: Array) -> tuple[Array, Array, Array]:
         return n, mean, np.where(n > 1, squares.sum(-1) / (n - 1), np.nan)
 
 
-def _residuals(scores: Array) -> tuple[Array, Array]:
+def _residuals(scores: Array, used: Array) -> tuple[Array, Array]:
     """Return the residual variance of scores [..., M, S], and the degrees of freedom of this variance.
 
-    The effects of rows and seeds are subtracted. Rows without a score for every seed are not used.
+    The effects of rows and seeds are subtracted. Only rows are used for which `used` [..., M] is True, and which have a score for
+    every seed.
     """
-    complete = np.isfinite(scores).all(-1)
+    complete = np.isfinite(scores).all(-1) & used
     rows, seeds = complete.sum(-1), scores.shape[-1]
-    kept = np.where(complete[..., None], scores, np.nan)
-    mean = np.nanmean(kept, (-2, -1), keepdims=True)
-    left = kept - np.nanmean(kept, -1, keepdims=True) - np.nanmean(kept, -2, keepdims=True) + mean
-    degrees = (rows - 1) * (seeds - 1)
-    return np.where(degrees >= FEWEST_DEGREES, np.nansum(left**2, (-2, -1)) / np.maximum(degrees, 1), np.nan), degrees
+    kept = np.where(complete[..., None], scores, 0.0)
+    by_seed = kept.sum(-2, keepdims=True) / np.maximum(rows, 1)[..., None, None]
+    left = kept - kept.mean(-1, keepdims=True) - by_seed + by_seed.mean(-1, keepdims=True)
+    left = np.where(complete[..., None], left, 0.0)
+    degrees = np.maximum(rows - 1, 0) * (seeds - 1)
+    return np.where(degrees >= FEWEST_DEGREES, (left**2).sum((-2, -1)) / np.maximum(degrees, 1), np.nan), degrees

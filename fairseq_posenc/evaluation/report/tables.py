@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ...common.messages import join
@@ -10,12 +10,13 @@ from ...data.side.reorder import ORACLE
 from ..scoring.record import PartScores, Record
 from ..scoring.sentences import METRICS
 from . import statistics
-from .comparison import BEST, TIED, Difference, Report, Row, Score, Values
+from .comparison import BEST, TIED, Difference, Report, Row, Score, Spread, Values
 from .options import RANDOMIZATION, TESTS
 from .records import stops_early
 from .sentences import MIN_SENTENCES, random_seed
 
 NOT_RUN = "not run"
+NO_BASELINE = "no score of the baseline"
 NOT_MEASURED = "not measured"
 
 #: maximum number of methods that a sentence lists. For more methods, the sentence contains only their number
@@ -98,12 +99,12 @@ def _differences(report: Report, digits: int) -> Table:
 
 
 def _difference_cell(report: Report, row: Row, part: str, metric: str, digits: int) -> str:
-    if row.name == report.baseline:
-        return "baseline"
     score = report.score(row.name, part, metric)
     if score is None:
         return NOT_RUN
-    return NOT_RUN if score.difference is None else difference_text(score.difference, digits)
+    if row.name == report.baseline:
+        return "baseline"
+    return NO_BASELINE if score.difference is None else difference_text(score.difference, digits)
 
 
 def difference_text(difference: Difference, digits: int = 1) -> str:
@@ -132,12 +133,13 @@ def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
     name = column.name
     compared = {row.name: score.difference for row in report.rows if (score := column.scores.get(row.name)) and score.difference}
     if not compared:
-        return ""
+        lacking = column.scores and report.baseline not in column.scores
+        return f"{part} {name}: {report.baseline} has no score, so no row can be compared with it." if lacking else ""
     differing = {row: difference for row, difference in compared.items() if difference.differs}
     known = [difference for difference in compared.values() if difference.known]
     start = f"{part} {name}"
     if not known:
-        return f"{start}: the seed variance is not known, so no row can be compared with {report.baseline}."
+        return f"{start}: {_unknown(report, compared.values())}, so no row can be compared with {report.baseline}."
     if not differing:
         text = f"{start}: no row differs from {report.baseline}"
     elif len(differing) <= _NAMED:
@@ -152,8 +154,16 @@ def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
     if rest:
         verb = "row is" if len(rest) == 1 else "rows are"
         text += f"; {len(rest)} {verb} not distinguishable from it with {_seeds(rest)}"
-    unknown = len(compared) - len(known)
-    return text + (f"; {unknown} cannot be compared, because their seed variance is not known." if unknown else ".")
+    unknown = [difference for difference in compared.values() if not difference.known]
+    return text + (f"; {len(unknown)} cannot be compared, because {_unknown(report, unknown, 'their')}." if unknown else ".")
+
+
+def _unknown(report: Report, differences: Iterable[Difference], whose: str = "the") -> str:
+    """Return the reason why these differences have no test."""
+    if report.options.seed_test == "paired":
+        return f"the rows lack seeds of {report.baseline}, or the variance of the paired test is not known"
+    zero = all(min(difference.seeds) >= statistics.WELCH_SEEDS for difference in differences)
+    return f"{whose} seed variance is {'zero' if zero else 'not known'}"
 
 
 def in_words(difference: Difference, unit: str, digits: int) -> str:
@@ -323,29 +333,32 @@ def _score_notes(report: Report) -> Iterator[str]:
 
 def _test_notes(tests: set[str], report: Report) -> Iterator[str]:
     if tests:
+        seeds = f"the seeds of {report.baseline}" if statistics.PAIRED in tests else "all seeds of both"
         yield (
-            f"difference to {report.baseline}: mean of the row minus mean of {report.baseline}, over all seeds of both "
+            f"difference to {report.baseline}: mean of the row minus mean of {report.baseline}, over {seeds} "
             "[95 % interval], p corrected by Holm over the rows"
         )
     if statistics.WELCH in tests:
         yield f"rows with {statistics.WELCH_SEEDS} seeds or more: Welch's t test, each row with its own variance"
     if statistics.PAIRED in tests:
         yield "t test of rows with the same seeds, in pairs; it assumes that all rows have the same variance (--seed-test paired)"
-    spreads = {key: column.spread for key, column in report.columns.items() if column.spread}
     few = any(score.values.n < statistics.WELCH_SEEDS for column in report.columns.values() for score in column.scores.values())
-    if spreads and few and statistics.PAIRED not in tests:
+    what = "intervals that assume" if statistics.PAIRED in tests else "t test that assumes"
+    pooled: dict[str, list[str]] = {}
+    for (part, metric), column in report.columns.items():
+        if column.spread and few:
+            pooled.setdefault(_origin(report, column.spread), []).append(_spread(report, part, metric))
+    for origin, spreads in pooled.items():
         yield (
-            f"rows with fewer than {statistics.WELCH_SEEDS} seeds: t test that assumes the same variance over seeds in all rows, "
-            f"pooled over {_origin(report)}; "
-            f"{'; '.join(_spread(report, *key) for key, column in report.columns.items() if column.spread)}"
+            f"rows with fewer than {statistics.WELCH_SEEDS} seeds: {what} the same variance over seeds in all rows, "
+            f"pooled over {origin}; {'; '.join(spreads)}"
         )
 
 
-def _origin(report: Report) -> str:
-    spread = next(column.spread for column in report.columns.values() if column.spread)
+def _origin(report: Report, spread: Spread) -> str:
     inside = [f"{join(spread.rows, 4)} in this table"] * bool(spread.rows)
     outside = [f"{join(spread.others, 4)} in {report.variance_source}"] * bool(spread.others)
-    more = f" and {report.variance_source}" if report.variance_source and not outside and not report.unused_variance else ""
+    more = f" and {report.variance_source}" if spread.added and not outside else ""
     return f"{' and '.join(inside + outside)}{more}, {spread.runs} runs"
 
 
