@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from typing import NoReturn
@@ -75,6 +76,9 @@ def make_parser(*configured: str | None) -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status. For wrong input, print one line on standard error and return 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # print ? for characters that the terminal cannot show
+            stream.reconfigure(errors="replace")
     completing = "_ARGCOMPLETE" in os.environ  # set by a shell with completion
     if completing:
         arguments = os.environ["COMP_LINE"].split()[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 import re
 from pathlib import Path
 from string import Template
@@ -11,9 +12,11 @@ from .. import registry
 from ..common.files import replace_file
 from ..core import PositionError
 from ..registry import external
-from ..registry.declarations import RESERVED
+from ..registry.declarations import PUBLIC, RESERVED
 
 _TEMPLATES = Path(__file__).with_name("templates")
+#: names that the written file contains, or that cards can use
+_TAKEN = {*PUBLIC, "AttentionContext", "Literal", "Optional", "Options", "PositionMethod", "Tensor"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +38,12 @@ def run(args: argparse.Namespace) -> None:
             f"{name!r}: not a valid name. Expected lower-case letters, digits and _, a letter at the start, "
             "and no size such as _tiny at the end. Choose another name."
         )
+    class_name = name.title().replace("_", "")
+    if keyword.iskeyword(class_name) or class_name in _TAKEN:
+        raise PositionError(
+            f"{name!r}: the name of the class would be {class_name}, which Python or this package uses. "
+            "Expected another class name. Choose another name."
+        )
     if name in registry.names():
         raise PositionError(
             f"{name!r}: this method exists. Expected a new name. For the existing method, run posenc show {name}."
@@ -47,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
             )
     if not args.folder.is_dir():
         raise PositionError(f"--folder {args.folder}: no such folder. Expected an existing folder. Create it first.")
-    words = {"name": name, "title": name.replace("_", " ").capitalize(), "class_name": name.title().replace("_", "")}
+    words = {"name": name, "title": name.replace("_", " ").capitalize(), "class_name": class_name}
     for file, path in files.items():
         template = Template((_TEMPLATES / f"{file}.txt").read_text(encoding="utf-8"))
         text = template.substitute(words)

@@ -195,14 +195,17 @@ def _parse(path: Path) -> ast.Module:
         raise PositionError(f"{path}: not a Python file ({error}). Expected a method file in Python.") from None
 
 
+#: names of fairseq_posenc.core that a card can use
+PUBLIC = ("Dims", "HeadOptions", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
+
+
 @functools.cache
 def _read(path: Path) -> dict[str, Any]:
     """Return a mapping from name to value, for the constants and classes of a file.
 
     A class of a method contains only its docstring, options and card.
     """
-    public = ("Dims", "HeadOptions", "MethodCard", "MethodOptions", "PositionError", "SideInput", "option")
-    names = {name: getattr(core, name) for name in public} | {"PositionMethod": _Undeclared}
+    names = {name: getattr(core, name) for name in PUBLIC} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))
     names |= {
         "dataclass": dataclass,

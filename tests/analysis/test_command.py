@@ -35,6 +35,11 @@ def test_vectors(posenc, runs, tmp_path):
         assert numpy.ptp(numpy.diagonal(alike, k)) < 1e-5
 
 
+def test_identical_words_are_limited_to_the_maximum_of_the_model(posenc, runs):
+    (longest,) = {run.model.encoder.max_positions() for run in load_runs([runs["none"]], None)}
+    assert f"The input is {int(longest)} copies of one word." in posenc("analyse", "identical", runs["none"], "--length", 5000)[1]
+
+
 def test_identical(posenc, runs, tmp_path):
     options = ["--length", 20, "--words", 5, "--output", tmp_path]
     assert posenc("analyse", "identical", runs["none"], runs["t5"], runs["gaussian"], *options)[0] == 0
@@ -150,6 +155,7 @@ def test_a_moved_word_is_learned_where_states_show_it(runs):
         (["reordering", "{none}", "--min-distance", 60], "Reduce --min-distance"),
         (["moved", "{none}", "--data", "nowhere"], "--data"),
         (["lengths", "{none}"], "score.json is missing. Expected a scored run. Run posenc score"),
+        (["lengths", "{none}/nothing.pt"], "nothing.pt: no such file or folder. Expected a scored run"),
     ],
     ids=str,
 )

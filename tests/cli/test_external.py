@@ -239,6 +239,8 @@ def test_a_wrong_file_ends_fairseq_with_one_line(slope):
         (["My-Method"], "not a valid name"),
         (["mine_tiny"], "no size such as _tiny"),
         (["mine", "--folder", "nowhere"], "--folder nowhere: no such folder"),
+        (["true"], "'true': the name of the class would be True, which Python or this package uses"),
+        (["dims"], "'dims': the name of the class would be Dims, which Python or this package uses"),
     ],
 )
 def test_new_refuses_in_one_line(capsys, arguments, says):

@@ -11,6 +11,7 @@ import scipy.stats
 
 from fairseq_posenc.evaluation.report.comparison import Difference
 from fairseq_posenc.evaluation.report.tables import difference_text, p_text
+from fairseq_posenc.registry.spec import parse
 from tests.report import runs
 from tests.report.test_report import as_json
 
@@ -210,6 +211,16 @@ def test_paired_seeds_change_only_the_test(posenc, write):
         assert score(paired, method)["difference"]["mean"] == score(plain, method)["difference"]["mean"]
     assert "2 cannot be compared, because the rows lack seeds of none" in paired["conclusions"][0]
     assert "intervals that assume the same variance over seeds in all rows" in pooled_note(paired)
+
+
+def test_published_scores_of_equivalent_specs(posenc, write, tmp_path):
+    file = tmp_path / "published.json"
+    content = {"source": "a paper", "metric": "bleu", "part": "test", "figures": {"t5:buckets=32": 41.5, "other system": 40}}
+    file.write_text(json.dumps(content))
+    record = runs.run("t5", signature={site: parse(spec).signature for site, spec in runs.run("t5")["method"].items()})
+    shown = posenc("report", write(record, runs.run("none")), "--published", file)[1]
+    (line,) = [line for line in shown.splitlines() if line.startswith("| t5 ")]
+    assert "41.5" in line
 
 
 def test_a_test_set_that_the_baseline_lacks(posenc, write):

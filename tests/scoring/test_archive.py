@@ -38,6 +38,31 @@ def archived(folder, posenc, tmp_path):
     return tmp_path / "archive"
 
 
+def test_runs_of_another_folder_are_added(posenc, archived, write, tmp_path):  # noqa: F811
+    more = tmp_path / "more" / "rope"
+    more.mkdir(parents=True)
+    (more / "score.json").write_text(json.dumps(runs.run("rope")))
+    before = archive.read(archived)
+    status, out, _ = posenc("archive", tmp_path / "more", "--output", archived)
+    assert status == 0 and ": 5 runs (" in out
+    after = archive.read(archived)
+    assert {name: after[name] for name in before} == before and after["rope"].method["encoder"] == "rope"
+    (more / "score.json").write_text(json.dumps(runs.run("shaw")))
+    status, _, error = posenc("archive", tmp_path / "more", "--output", archived)
+    assert status == 2 and f"rope differs from the run rope in {archived / 'runs.json'}" in error
+    assert posenc("archive", tmp_path / "more", "--output", archived, "--replace")[0] == 0
+    assert archive.read(archived)["rope"].method["encoder"] == "shaw"
+
+
+def test_damaged_statistics_are_one_line(posenc, folder):
+    file = folder / "0" / "score.json"
+    content = json.loads(file.read_text())
+    content["parts"]["test"]["statistics"] = "AAAA"
+    file.write_text(json.dumps(content))
+    status, out, error = posenc("archive", folder)
+    assert status == 2 and out == "" and error.count("\n") == 1 and "0, test: the field statistics is damaged" in error
+
+
 def test_records_come_back_as_they_were(folder, archived):
     before, after = archive.find(folder), archive.find(archived)
     assert len(before) == 4

@@ -122,6 +122,37 @@ def test_tables_on_the_screen(runs, capsys):
     assert cells[2:] == [["ldpe", "0.00", "0.00"], ["sinusoidal", "3.00", "3.00"], ["lrpe, noise 4", "1.00", "1.00"]]
 
 
+def test_rows_that_differ_in_a_setting_or_in_the_test_set(runs, capsys):
+    settings = [{"lr": [rate], "cpu": True} for rate in (0.1, 0.2)]
+    both = [record("ldpe", shift, settings=found, row=["lr"]) for shift, found in enumerate(settings)]
+    assert main(["report", str(runs(*both)), "--view", "lengths"]) == 0
+    shown = capsys.readouterr().out
+    assert "ldpe (lr=0.1)" in shown and "ldpe (lr=0.2)" in shown
+
+
+def test_two_test_sets_with_the_same_requested_lengths(runs, capsys):
+    found = record("ldpe", 0)
+    other = record("ldpe", 5)["parts"]
+    found["parts"] |= {f"web_{name}": scores for name, scores in other.items()}
+    assert main(["report", str(runs(found)), "--view", "lengths"]) == 0
+    first = capsys.readouterr().out.split("##")[1]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first.splitlines() if line.startswith("|")][2:]
+    names = [name for name, *_ in rows]
+    assert names == ["ldpe, reference_0.8", "ldpe, reference_1.0", "ldpe, web_reference_0.8", "ldpe, web_reference_1.0"]
+    assert [cells for _, *cells in rows] == [["0.00", ""], ["", "0.00"], ["5.00", ""], ["", "5.00"]]
+
+
+def test_runs_of_one_name_are_not_mixed(runs, capsys):
+    assert main(["report", str(runs(record("ldpe", 0), record("ldpe", 1))), "--view", "lengths"]) == 2
+    assert "ldpe, reference_0.8: several runs with the same name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--json"], ["--decimals", "3"], ["--baseline", "t5"]])
+def test_options_of_other_tables_are_refused(runs, capsys, option):
+    assert main(["report", str(runs(record("ldpe", 0))), "--view", "lengths", *option]) == 2
+    assert f"{option[0]}: no effect with --view lengths" in capsys.readouterr().err
+
+
 def test_files(runs, tmp_path):
     folder = runs(record("ldpe", 0), record("sinusoidal", 3))
     assert main(["lengths", str(folder / "0"), str(folder / "1"), "--output", str(tmp_path / "report")]) == 0

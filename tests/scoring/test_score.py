@@ -137,7 +137,24 @@ def test_perfect_translations_have_100_bleu(trained):
     assert json.loads((trained / "score.json").read_text())["parts"]["test"]["bleu"] == 100
 
 
-def test_a_second_part_joins_the_first_and_another_training_replaces_it(trained):
+def test_test_sets_of_one_call_are_from_one_training_run(trained, capsys):
+    reference = trained.parent / "test.sov"
+    (trained / "long.out").write_text((trained / "test.out").read_text().replace("checkpoint_last", "checkpoint_1_100"))
+    write_checkpoint(trained / "checkpoint_1_100.pt", trained.parent / "data", updates=100)
+    assert main(["score", str(trained), f"test={reference}", f"long={reference}"]) == 2
+    assert "(updates differs). Expected one training run and one number of updates." in capsys.readouterr().err
+
+
+def test_settings_in_the_name_of_a_row_remove_no_scores(trained):
+    reference = trained.parent / "test.sov"
+    (trained / "long.out").write_text((trained / "test.out").read_text())
+    assert main(["score", str(trained), f"test={reference}"]) == 0
+    assert main(["score", str(trained), f"long={reference}", "--row", "lr"]) == 0
+    found = json.loads((trained / "score.json").read_text())
+    assert set(found["parts"]) == {"test", "long"} and found["row"] == ["lr"]
+
+
+def test_a_second_part_joins_the_first_and_another_training_replaces_it(trained, capsys):
     reference = trained.parent / "test.sov"
     (trained / "long.out").write_text((trained / "test.out").read_text())
     assert main(["score", str(trained), f"test={reference}"]) == 0
@@ -146,6 +163,7 @@ def test_a_second_part_joins_the_first_and_another_training_replaces_it(trained)
     write_checkpoint(trained / "checkpoint_last.pt", trained.parent / "data", updates=300)
     assert main(["score", str(trained), f"long={reference}"]) == 0
     assert set(json.loads((trained / "score.json").read_text())["parts"]) == {"long"}
+    assert "from another training run, so the scores of test are removed" in capsys.readouterr().err
 
 
 def test_the_data_hash_follows_the_content(trained):

@@ -45,6 +45,10 @@ ANALYSES = {
 }
 
 
+#: analyses without random numbers, or with the random numbers of sacreBLEU (environment variable SACREBLEU_SEED)
+_WITHOUT_SEED = {"identical", "lengths"}
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = "Analyse the positions of trained models. Print a table; with --output also write CSV and a plot."
     commands = parser.add_subparsers(dest="analysis", required=True, metavar="ANALYSIS")
@@ -53,9 +57,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if name != "sinusoids":
             command.add_argument("runs", nargs="+", type=Path, metavar="RUN|CHECKPOINT", help=_RUNS[name == "lengths"])
         command.add_argument("--output", type=Path, metavar="FOLDER", help="folder for the table in Markdown and CSV, and a plot")
-        command.add_argument(
-            "--seed", type=not_negative, default=1, metavar="N", help="seed of all random numbers (default: %(default)s)"
-        )
+        if name not in _WITHOUT_SEED:
+            command.add_argument(
+                "--seed", type=not_negative, default=1, metavar="N", help="seed of all random numbers (default: %(default)s)"
+            )
         if name not in ("sinusoids", "lengths"):
             command.add_argument(
                 "--data", metavar="FOLDER", help="folder of the prepared data (default: the data folder of the training run)"

@@ -133,12 +133,15 @@ def analyse(args: argparse.Namespace) -> Result:
     if args.length < 3:
         raise PositionError(f"--length {args.length}: too short. Expected at least 3 words.")
     progress, rows, drawn, used, detail = Progress(), [], {}, 0, []
+    lengths: set[int] = set()
     for run in load_runs(args.runs, args.data):
         run.require_words_alone("sentences of one word")
         words = frequent_words(run, args.words)
         used = max(used, len(words))
         progress.show(f"identical words: {run.title}")
-        found = probe(run, words, int(min(args.length, run.model.encoder.max_positions())))
+        length = int(min(args.length, run.model.encoder.max_positions()))
+        lengths.add(length)
+        found = probe(run, words, length)
         if found is None:
             rows.append([run.title, *[None] * 4])
             continue
@@ -155,7 +158,7 @@ def analyse(args: argparse.Namespace) -> Result:
     head = ["symmetry", "translation invariance", "monotonicity", "right/left"]
     notes = [
         "The table is computed from the first encoder layer (scores before softmax, and attention weights). The input "
-        f"is {args.length} copies of one word. The values are means over {used} words.",
+        f"is {' or '.join(map(str, sorted(lengths)))} copies of one word. The values are means over {used} words.",
         "The values are computed from the mean over heads. The CSV file contains the values of every head.",
         "symmetry: 1 - |C - C'| / (2 |C|), where C is the matrix of scores A after the means of rows and columns are "
         "removed. It is 1 if C is 0.",

@@ -52,6 +52,8 @@ def select(statistics: SentenceStatistics, first: int, last: int | None) -> Sent
 
 def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], SentenceStatistics]:
     """Return the record of a run, the names of its selected test sets, and the concatenated statistics of these test sets."""
+    if not path.exists():
+        raise PositionError(f"{path}: no such file or folder. Expected a scored run, or a checkpoint of a scored run.")
     file = (path if path.is_dir() else path.parent) / FILE
     if not file.is_file():
         raise PositionError(f"{path}: {FILE} is missing. Expected a scored run. Run posenc score {path} PART=REFERENCE.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...common.option_types import not_negative, positive, print_json
+from ...core import PositionError
 from ...registry.completion import specs
 from .options import ORDERS, SAMPLES, SEED_TESTS, TESTS, VIEWS, Options
 
@@ -94,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if args.view == "lengths":
         from . import lengths
 
+        _require_options_of_lengths(args)
         return lengths.run(args)
     from . import formats, tables
     from .comparison import make_report
@@ -119,6 +121,18 @@ def run(args: argparse.Namespace) -> int:
         shown = tables.all_tables if full else tables.compared_tables if compare else lambda *given: [tables.score_table(*given)]
         print(formats.show(shown(report, args.decimals), tables.notes(report, full), formats.terminal_width()), end="")
     return 0
+
+
+def _require_options_of_lengths(args: argparse.Namespace) -> None:
+    """Raise PositionError for an option that --view lengths does not use."""
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    used = {"runs", "view", "output", "name"}
+    given = [name for name, value in vars(args).items() if name not in used and value != parser.get_default(name)]
+    for name in given:
+        if any(action.dest == name for action in parser._actions):
+            option = f"--{name.replace('_', '-')}"
+            raise PositionError(f"{option}: no effect with --view lengths. Expected --output or --name. Remove {option}.")
 
 
 def write(report: Report, folder: Path, name: str = "report", digits: int = 1) -> list[str]:

@@ -252,6 +252,7 @@ def make_report(
     if options.order == "score":
         rows = _by_score(rows, columns[parts[0], next(iter(METRICS))])
     unused = bool(variance.source) and not any(elsewhere.values())
+    published = _by_row(published, rows)
     found = Report(rows, parts, columns, baseline.name, options, published, {}, {}, variance.source, unused)
     if not options.sentences:
         return found
@@ -259,6 +260,21 @@ def make_report(
     for part in parts:
         found.sentence_tests.update(_sentence_tests(rows, part, list(found.metrics(part)), baseline, options))
     return found
+
+
+def _by_row(published: Published | None, rows: list[Row]) -> Published | None:
+    """Give each published score the name of the row with the same options, for example t5 for t5:buckets=32."""
+    if published is None:
+        return None
+    names = {identity(row.runs[0]): row.name for row in rows if row.runs}
+
+    def named(spec: str) -> str:
+        try:
+            return names.get(_find(spec, names), spec)
+        except PositionError:  # a name of the publication that is not a spec
+            return spec
+
+    return published.model_copy(update={"figures": {named(spec): score for spec, score in published.figures.items()}})
 
 
 def _metrics(records: list[Record], part: str) -> list[str]:
@@ -312,7 +328,9 @@ def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: 
         for key, group in groups.items()
     ]
     found = [row for row in found if row[2]]
-    return found + [(f"row {i}", None, list(row)) for i, row in enumerate(variance.scores.get(part, {}).get(metric, ()), 1)]
+    return found + [
+        (f"row {i}", None, list(row)) for i, row in enumerate(variance.scores.get(part, {}).get(metric, ()), 1) if row
+    ]
 
 
 def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _Others, seed_test: str) -> Column:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,28 @@ def load(folders: list[Path]) -> list[Decoding]:
             f"output lengths have different units ({' and '.join(units)}). Expected runs with the same unit. "
             "Compare them separately."
         )
+    found = _named_by_part(found)
+    if same := _repeated(found):
+        row, asked = min(same)
+        raise PositionError(
+            f"{shorten(row)}: several runs with the same name and the requested length {asked}. Expected different rows. Compare "
+            "these runs separately."
+        )
     return found
+
+
+def _repeated(decodings: list[Decoding]) -> set[tuple[str, str]]:
+    """Return (row, requested length) of all decodings that share both with another decoding."""
+    number = Counter((decoding.row, decoding.asked) for decoding in decodings)
+    return {key for key in number if number[key] > 1}
+
+
+def _named_by_part(decodings: list[Decoding]) -> list[Decoding]:
+    """Append the test set to the name of the row, if a row has several test sets with the same requested lengths."""
+    rows = {row for row, _ in _repeated(decodings)}
+    return [
+        replace(decoding, row=f"{decoding.row}, {decoding.part}") if decoding.row in rows else decoding for decoding in decodings
+    ]
 
 
 def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
@@ -139,12 +161,12 @@ def _name(record: Record, records: list[Record]) -> str:
     If all runs have the same encoder spec, and the run has no cross-attention spec, the method is only the spec of the decoder.
     If all runs have the same seed, the name does not contain the seed.
     """
-    from .records import label
+    from .records import label, traits
 
     encoders = {other.method.get("encoder") for other in records}
     name = label(record)
     if len(encoders) == 1 and record.method.get("cross") == "none":
-        name = record.method["decoder"]
+        name = " ".join([record.method["decoder"], *(f"({trait})" for trait in traits(record))])
     noise = record.settings.get("length_noise")
     seed = f", seed {record.seed}" if len({other.seed for other in records}) > 1 else ""
     return name + (f", noise {noise}" if noise else "") + seed

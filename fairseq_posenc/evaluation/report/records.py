@@ -75,7 +75,7 @@ def label(record: Record) -> str:
     Other properties of the run follow in parentheses.
     """
     name = describe(record.method) if record.method else record.arch
-    return name + "".join(f" ({trait})" for trait in _traits(record))
+    return name + "".join(f" ({trait})" for trait in traits(record))
 
 
 def describe(method: Mapping[str, str]) -> str:
@@ -91,7 +91,7 @@ def identity(record: Record) -> tuple[Any, ...]:
     Options that did not exist in the version that trained the run have their default values.
     """
     named = {site: _signature(text) for site, text in record.signature.items()} or record.method or {"arch": record.arch}
-    return tuple(sorted(named.items())), tuple(_traits(record)), _random(record)
+    return tuple(sorted(named.items())), tuple(traits(record)), _random(record)
 
 
 @functools.cache
@@ -106,7 +106,7 @@ def _signature(text: str) -> str:
         return text
 
 
-def _traits(record: Record) -> Iterator[str]:
+def traits(record: Record) -> Iterator[str]:
     """Yield the properties of a run that are part of the name of its row, in addition to its specs."""
     if record.arch.startswith(COMPLEX_MODEL):
         yield "complex Transformer"

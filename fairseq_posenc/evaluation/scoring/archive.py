@@ -58,9 +58,24 @@ def run(args: argparse.Namespace) -> None:
             f"{args.runs}: no {record.FILE} in this folder. Expected a folder of scored runs. Run posenc score first."
         )
     folder = args.output or args.runs
-    write(folder, {path.parent.relative_to(args.runs).as_posix(): content for path, content in found.items()})
+    named = {path.parent.relative_to(args.runs).as_posix(): content for path, content in found.items()}
+    if folder != args.runs and (folder / RUNS).is_file():
+        named = _added(folder, named, args.replace)
+    write(folder, dict(sorted(named.items())))
     sizes = ", ".join(f"{name} {(folder / name).stat().st_size:,} bytes" for name in (RUNS, SENTENCES))
-    print(f"{folder}: {len(found)} runs ({sizes})")
+    print(f"{folder}: {len(named)} runs ({sizes})")
+
+
+def _added(folder: Path, records: dict[str, Record], replace: bool) -> dict[str, Record]:
+    """Return the runs of the archive in `folder`, and these runs."""
+    archived = read(folder)
+    for name in archived.keys() & records.keys():
+        if archived[name] != records[name] and not replace:
+            raise PositionError(
+                f"{name} differs from the run {name} in {folder / RUNS}. Expected one record per run. "
+                f"Rename the folder {name}, or use --replace."
+            )
+    return {**archived, **records}
 
 
 def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
@@ -90,12 +105,12 @@ def write(folder: Path, records: dict[str, Record]) -> None:
     """Write an archive of these records: name of a run -> record."""
     contents = {name: content.model_dump(mode="json", exclude_unset=True) for name, content in records.items()}
     blocks: dict[tuple[str, str | None, str], list[np.ndarray]] = {}
-    for content in contents.values():
+    for name, content in contents.items():
         for part, scores in content["parts"].items():
             for kind in _NAMES:
                 if scores.get(kind) is not None:
                     key = (part, scores.get("reference"), kind)
-                    numbers = _columns(kind, scores[kind])
+                    numbers = _unpacked(kind, scores[kind], f"{name}, {part}")
                     shape = blocks.setdefault(key, [numbers])[0].shape
                     if blocks[key][0] is not numbers:
                         if shape != numbers.shape:
@@ -157,6 +172,13 @@ def _columns(kind: str, packed: str) -> np.ndarray:
     statistics = SentenceStatistics.unpack(packed)
     words = [] if statistics.source_words is None else [statistics.source_words]
     return np.concatenate([np.array(statistics.bleu).T, np.array(statistics.chrf).T, *map(np.atleast_2d, words)])
+
+
+def _unpacked(kind: str, packed: str, subject: str) -> np.ndarray:
+    try:
+        return _columns(kind, packed)
+    except Exception as error:  # unpacking damaged statistics can raise errors of many types
+        raise PositionError(f"{subject}: the field {kind} is damaged ({error}). Run posenc score again.") from None
 
 
 def _packed(kind: str, numbers: np.ndarray) -> str:

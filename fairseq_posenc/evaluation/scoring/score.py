@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...common.files import read_text
+from ...common.messages import shorten
 from ...common.option_types import print_json
 from ...core import PositionError
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 #: fields of a test set that --json prints
 _SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"})
 #: fields of score.json that may change if the same training run is scored again
-_MEASURED = frozenset({"parts", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit"})
+_MEASURED = frozenset(
+    {"parts", "row", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit"}
+)
 
 #: tokenizers of sacreBLEU that do not require a download
 TOKENS = ("13a", "none", "intl", "char", "zh")
@@ -106,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
             trainings[path] = training_fields(path)
             trainings[path]["row"] = _row(args.row, trainings[path]["settings"])
         fields = dict(trainings[path])
+        _require_one_training(trainings, path, part)
         averaged = fields.pop("averaged")
         if averaged:
             scores["decoding"]["averaged_checkpoints"] = averaged
@@ -118,6 +122,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json([{"run": str(args.run_dir), "part": part, **_shown(found)} for part, found in scored.items()])
     return 0
+
+
+def _require_one_training(trainings: dict[Path, dict[str, Any]], path: Path, part: str) -> None:
+    """Raise PositionError if this checkpoint is from another training run, or another update, than the first checkpoint."""
+    first = next(iter(trainings))
+    differ = [key for key in trainings[path] if key not in _MEASURED and trainings[path][key] != trainings[first][key]]
+    if set(differ) - {"averaged"}:
+        raise PositionError(
+            f"{part}: decoded with {path}, but the first test set was decoded with {first} ({differ[0]} differs). "
+            "Expected one training run and one number of updates. Score the test sets in separate folders."
+        )
 
 
 def _shown(found: PartScores) -> dict[str, Any]:
@@ -277,6 +292,11 @@ def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str,
         earlier = record.read(path).model_dump(mode="json")
         if all(earlier[key] == value for key, value in training.items() if key not in _MEASURED):
             parts = earlier["parts"]
+        elif removed := sorted(earlier["parts"].keys() - {part}):
+            print(
+                f"posenc: {path}: from another training run, so the scores of {shorten(', '.join(removed))} are removed",
+                file=sys.stderr,
+            )
     written = record.write(path, {**training, "parts": {**parts, part: scores}})
     return written.parts[part]
 
