@@ -143,7 +143,7 @@ class Attention(nn.Module):
         biases, because these two functions are faster.
         """
         bias, allowed = mask.bias, mask.allowed
-        content = positions.sum_terms("content_scores", q, k, ctx=ctx)
+        content, q = positions.sum_terms("content_scores", q, k, ctx=ctx), positions.scale_product(q, ctx)
         if not devices.on_cpu(q):
             logits = self._added(content, mask, ctx, q)
             causal = mask.causal and logits is None
@@ -154,6 +154,9 @@ class Attention(nn.Module):
             bias = content if bias is None else content + bias
             allowed = torch.ones_like(content[:1, :1], dtype=torch.bool).tril() if mask.causal else allowed
             logits = merged(bias, allowed)
+        if bias is not None and logits is not None and _may_overflow(ctx, q.dtype):
+            bias, allowed = _up_to_zero(logits), None
+            logits = bias
         if logits is not None and logits.dtype not in (torch.bool, q.dtype):
             logits = logits.to(q.dtype)
         causal, scale, dropout = ctx.causal and q.size(2) == k.size(2), ctx.scale, ctx.dropout
@@ -187,12 +190,27 @@ class Attention(nn.Module):
         The terms are the sum of the hooks `content_scores`, the bias, and -inf for masked keys.
         """
         if content is None:
-            return mask.numbers(q.dtype)
-        rows = content.size(2)
+            return self._numbers(mask, ctx, q.dtype)
         if mask.bias is None:  # adding 0 or -inf is exact, also after the conversion
             content = content.to(q.dtype)
-        hidden = self._causal_numbers(ctx, rows, rows, q) if mask.causal else mask.numbers(q.dtype if mask.bias is None else None)
+        hidden = self._numbers(mask, ctx, q.dtype, wide=True)
+        if mask.causal:
+            hidden = self._causal_numbers(ctx, content.size(2), content.size(3), q)
         return (content if hidden is None else content + hidden).to(q.dtype)
+
+    @staticmethod
+    def _numbers(mask: AttentionMask, ctx: AttentionContext, dtype: torch.dtype, wide: bool = False) -> Tensor | None:
+        """Return the bias with -inf for masked keys, in this dtype, and in the range of this dtype.
+
+        With `wide`, the bias is not converted. Without a bias, the function returns `mask.numbers(dtype)`.
+        """
+        if mask.bias is None:
+            return mask.numbers(dtype)
+        too_low = _may_overflow(ctx, dtype)
+        numbers = mask.numbers(None if wide or too_low else dtype)
+        if numbers is None or not too_low:
+            return numbers
+        return _up_to_zero(numbers) if wide else _up_to_zero(numbers).to(dtype)
 
     @staticmethod
     def _causal_numbers(ctx: AttentionContext, queries: int, keys: int, x: Tensor) -> Tensor:
@@ -226,9 +244,9 @@ class Attention(nn.Module):
         else:
             scores = self.unmasked(positions, here, q, k)
         if not on_cpu:  # add the bias and the mask as one tensor, so that the gradient needs no additional kernel
-            hidden = (
-                self._causal_numbers(ctx, scores.size(2), scores.size(3), scores) if mask.causal else mask.numbers(scores.dtype)
-            )
+            hidden = self._numbers(mask, ctx, scores.dtype)
+            if mask.causal:
+                hidden = self._causal_numbers(ctx, scores.size(2), scores.size(3), scores)
             scores, allowed = scores if hidden is None else scores + hidden, None
         if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
@@ -237,18 +255,18 @@ class Attention(nn.Module):
             weights = weights.masked_fill(mask.fully_masked, 0.0)
         probs = F.dropout(weights.to(v.dtype), ctx.dropout)
         out = probs @ v  # [B, H, T, S], [B, H, S, D] -> [B, H, T, D]
-        values = positions.sum_terms("content_values", probs, v, ctx=ctx)
+        values = positions.sum_terms("content_values", probs, v, ctx=here)
         return (out if values is None else out + values), weights
 
     @staticmethod
     def _allowed(ctx: AttentionContext, mask: AttentionMask, q: Tensor, k: Tensor) -> Tensor | None:
-        """Return the keys of each query as a boolean mask. A causal mask is computed once for all layers."""
+        """Return the keys of each query, bool [B or 1, H or 1, T or 1, S]. A causal mask is computed once for all layers."""
         if not mask.causal:
             return mask.allowed
         queries, keys = q.size(2), k.size(2)
         return ctx.once(
             ("causal", queries, keys),
-            lambda: torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries),
+            lambda: torch.ones(1, 1, queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries),
         )
 
     def in_blocks(
@@ -312,9 +330,23 @@ class Attention(nn.Module):
     @staticmethod
     def unmasked(positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor) -> Tensor:
         """Return the scaled scores before any bias and mask, in the precision of the hook results: [B, H, T, S]."""
-        scores = (q * ctx.scale) @ k.transpose(-1, -2)
-        scores = positions.apply_chain("rescale", scores, q, k, ctx=ctx)
+        scaled = positions.scale_product(q, ctx)
+        scores = (scaled * ctx.scale) @ k.transpose(-1, -2)
+        scores = positions.apply_chain("rescale", scores, scaled, k, ctx=ctx)
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)
         if content is not None:
             scores = scores + content
         return scores
+
+
+def _may_overflow(ctx: AttentionContext, dtype: torch.dtype) -> bool:
+    """Return whether the biases of all keys of a query can be below the smallest number of this dtype.
+
+    The smallest number of float16 is -65504. In self-attention, the distance from a query to its nearest key is small.
+    """
+    return dtype == torch.float16 and ctx.cross
+
+
+def _up_to_zero(numbers: Tensor) -> Tensor:
+    """Subtract the largest number of each query from numbers that are added to the scores. The softmax does not change."""
+    return numbers - numbers.amax(-1, keepdim=True).detach()

@@ -41,6 +41,8 @@ class SitePositions(nn.Module):
         self.methods = cast(Any, nn.ModuleList(methods))
         self._users = [self._users_at(layer) for layer in range(dims.num_layers)]
         self._before_layers = {hook: [method for method in methods if hook in method.hooks] for hook in BEFORE_LAYERS}
+        #: number of rows of the smallest table of positions, or None
+        self._rows = min((m.limit for m in methods if m.limit is not None and "positions" not in m.hooks), default=None)
         self._scales: list[float] = []
         for layer, users in enumerate(self._users):
             plain = {hook: [method for method, _ in found] for hook, found in users.items()}
@@ -96,13 +98,22 @@ class SitePositions(nn.Module):
                     )
 
     def _refuse_positions_beside_counts(self) -> None:
-        """Raise PositionError if one method changes positions and another method counts its positions from the tokens."""
+        """Raise PositionError if one method changes positions, and another method counts tokens.
+
+        The other method has the attribute `counts_tokens`, or its hook `positions` reads token numbers, which are integers.
+        """
         for moving in self._before_layers["positions"]:
             for other in self.methods:
                 if other is not moving and other.counts_tokens:
                     raise PositionError(
                         f"{other.card.name} counts positions from the tokens, so the positions of {moving.card.name} would have "
                         "no effect on it. Expected no other method that changes positions. Leave one of them out."
+                    )
+                if other is not moving and other.position_type == "integer" and other in self._before_layers["positions"]:
+                    raise PositionError(
+                        f"{moving.card.name}+{other.card.name}: {other.card.name} numbers the tokens of a sentence, so the "
+                        f"positions of {moving.card.name} would have no effect on it. Expected no other method that changes "
+                        "positions. Leave one of them out."
                     )
 
     # -- what the methods need ---------------------------------------------------------------------------------------
@@ -208,8 +219,16 @@ class SitePositions(nn.Module):
     def scale_queries(self, q: Tensor, ctx: AttentionContext) -> Tensor:
         """Multiply queries [B, H, T, D] by the results of the hook `scale` that are tensors.
 
-        The constant scale ctx.scale is applied later, in the product of queries and keys.
+        The hook `content_scores` reads queries without these factors. If a method has this hook, return the queries unchanged.
+        `scale_product` then multiplies them. The constant scale ctx.scale is applied later, in the product of queries and keys.
         """
+        return q if self.uses("content_scores", ctx.layer) else self._scaled(q, ctx)
+
+    def scale_product(self, q: Tensor, ctx: AttentionContext) -> Tensor:
+        """Return the queries of the product of queries and keys, from the result of `scale_queries`: [B, H, T, D] -> same."""
+        return self._scaled(q, ctx) if self.uses("content_scores", ctx.layer) else q
+
+    def _scaled(self, q: Tensor, ctx: AttentionContext) -> Tensor:
         for method, here in self.using("scale", ctx):
             scale = method.scale(here)
             if isinstance(scale, Tensor):
@@ -258,11 +277,17 @@ class SitePositions(nn.Module):
         return ctx.with_prepared({method: method.prepare(self._seen_by(method, ctx, ctx.layer)) for method in preparing})
 
     def positions(self, at: Positions, rows: int, ctx: AttentionContext) -> Positions:
-        """Return the position ids after the hook `positions`. In training, each sentence has its own ids: [rows, T]."""
+        """Return the position ids after the hook `positions`. In training, each sentence has its own ids: [rows, T].
+
+        The tables of the methods have a row for each token, but not for padding after the last position. Such padding has the
+        last row.
+        """
         given = ids = at.ids.expand(rows, -1) if self.training else at.ids
         for method in self._before_layers["positions"]:
             ids = method.positions(ids, ctx)
-        return at if ids is given else Positions(ids)
+        if ids is given:
+            return at
+        return Positions(ids.clamp(max=self._rows - 1) if self.training and self._rows is not None else ids)
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         """Pass the embeddings through the methods that change them: [B, T, C] -> [B, T, C]."""

@@ -56,8 +56,7 @@ class AttentionContext:
     cross: queries and keys belong to different sequences.
     scale: factor of the product of queries and keys in this layer.
     dropout: dropout probability of attention weights, 0 in evaluation. A method that overrides `attend` must apply this dropout.
-    inputs: hidden states of queries [B, T, C] and keys [B, S, C]. They are set in hooks that are called inside an attention.
-        In hooks that are called before the attention, `inputs` is None.
+    inputs: hidden states of queries [B, T, C] and keys [B, S, C] inside an attention. Before the attention, `inputs` is None.
     state: set while decoding step by step. `keys` then contains all positions up to now, and `queries` only the new positions.
     """
 
@@ -74,7 +73,8 @@ class AttentionContext:
     #: [B, T'], the tokens up to the last query, if they differ from `tokens`: in cross-attention, and in a block of queries
     query_tokens: Tensor | None = None
     source: Tensor | None = None  # [B, S'], the tokens of the source sentences. None if the model does not provide tokens
-    #: bool [B or 1, H or 1, T or 1, S], the keys to which each query may attend. Only set for the hook `rescale`. None: all keys
+    #: bool [B or 1, H or 1, T or 1, S], the keys to which each query may attend. Only set for the hooks `rescale` and
+    #: `content_values`. None: all keys
     allowed: Tensor | None = None
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D]
     state: State | None = None

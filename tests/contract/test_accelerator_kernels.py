@@ -9,6 +9,7 @@ import torch
 import fairseq_posenc
 import fairseq_posenc.host.plugin
 from fairseq_posenc import registry
+from fairseq_posenc.attention import multihead
 from fairseq_posenc.bench import actions, models
 from fairseq_posenc.core import Positions
 from fairseq_posenc.ops import devices, sinusoids
@@ -114,6 +115,18 @@ def test_one_attention_whose_scores_are_the_mask_of_the_fused_kernel(spec, site,
     expected, _ = attention(x, x, x, key_padding_mask=padding, need_weights=False)
     monkeypatch.setattr(devices, "on_cpu", lambda x: False)
     found, _ = attention(x, x, x, key_padding_mask=padding, need_weights=False)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("spec", ["cope", "da", "huang1", "dape", "chang:depthwise=true"])
+def test_blocks_of_a_causal_attention_on_an_accelerator(spec, monkeypatch):
+    attention = fairseq_posenc.build_attention(spec, 16, 2, site="decoder").double().eval()
+    x = torch.randn(9, 2, 16, dtype=torch.float64)
+    expected, _ = attention(x, x, x, need_weights=False)
+    monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+    for name, number in (("_LONG", 1), ("_BLOCK", 2 * 2 * 9 * 4), ("_FEWEST_BLOCKS", 2)):  # blocks of 4 queries
+        monkeypatch.setattr(multihead, name, number)
+    found, _ = attention(x, x, x, need_weights=False)
     torch.testing.assert_close(found, expected)
 
 

@@ -67,6 +67,47 @@ def test_masks_of_both_kinds_agree(spec):
         close(found[0][seen], found[1][seen], 1e-9)
 
 
+#: methods whose convolution reads neighbours of a key
+NEIGHBOURS = ["dape:kernel=3", "dape:base=none,kernel=5", "chang:depthwise=true", "chang:max_distance=2,depthwise=true"]
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "left padding"])
+@pytest.mark.parametrize("spec", ["dape", "chang", *NEIGHBOURS])
+def test_keys_that_a_given_mask_hides_have_no_effect(spec, padded):
+    """Positions behind padding on the left are not counted. Methods then use other code."""
+    built, hidden = attention_of(spec), torch.ones(8, 8, dtype=torch.bool).triu(1)
+    torch.manual_seed(74)
+    x, other = torch.randn(2, 8, 2, 16, dtype=torch.float64)
+    other[:6] = x[:6]
+    padding = torch.tensor([[True] * 2 + [False] * 6, [False] * 8]) if padded else None
+    for asked in (False, True):
+        given = {"attn_mask": hidden, "key_padding_mask": padding, "need_weights": asked}
+        found = [built(x, keys, keys, **given)[0] for keys in (x, other)]
+        close(found[1][:6], found[0][:6], 1e-12)
+        assert (found[1][6:] - found[0][6:]).abs().amax(-1).min() > 1e-3
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize(
+    "mask, changed, queries",
+    [
+        ("window:width=2", 0, slice(2, None)),
+        ("window:width=2", 8, slice(7)),
+        ("window:width=2,heads=0-3", 0, slice(2, None)),
+        ("disan:directions=forward", 8, slice(None)),
+    ],
+)
+@pytest.mark.parametrize("spec", NEIGHBOURS)
+def test_keys_that_another_method_hides_have_no_effect(spec, mask, changed, queries, site):
+    """A mask has one matrix for all heads, or one matrix per head. `queries` do not attend to the changed key."""
+    torch.manual_seed(75)
+    built = posenc.build_attention(f"{mask}+{spec}", 16, 4, site=site).double().eval()
+    x = torch.randn(9, 2, 16, dtype=torch.float64)
+    other = x.index_fill(0, torch.tensor([changed]), 1.0)
+    found = [built(x, keys, keys, need_weights=False)[0] for keys in (x, other)]
+    close(found[1][queries], found[0][queries], 1e-12)
+
+
 def attention_of(spec: str):
     torch.manual_seed(72)
     return posenc.build_attention(spec, 16, 4).double().eval()

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import fairseq_posenc as posenc
+from fairseq_posenc.ops import devices
 from fairseq_posenc.ops.kernels import blocked_bias
 from fairseq_posenc.testing.models import batch, build_for, close, logits, sentences
 from tests.contract.cases import defaults
@@ -87,6 +88,30 @@ def test_long_sentences_take_it_to_the_same_numbers(monkeypatch, spec, site, dty
     assert len(used) == 1
     for one, other in zip(*found):
         close(one, other, tolerance)
+
+
+@pytest.mark.parametrize("way", ["cpu", "blocks", "accelerator"])
+@pytest.mark.parametrize("spec", ["kerple_power", "chang+kerple_power", "huang1+kerple_power", "shaw+kerple_power"])
+def test_biases_below_the_range_of_float16(monkeypatch, spec, way):
+    """All keys are so far from the last queries that the biases are below -65504. Each query must still find its nearest key."""
+    torch.manual_seed(85)
+    attention = posenc.build_attention(spec, 16, 2, site="cross", max_positions=400)
+    method = attention.positions.methods[-1]
+    torch.nn.init.constant_(method.power, float(method.raw_power(torch.tensor(1.96))))
+    torch.nn.init.constant_(method.rate, 0.5)
+    query, key = torch.randn(400, 2, 16), torch.randn(10, 2, 16)
+    padding = torch.zeros(2, 10, dtype=torch.bool)
+    padding[0, 6:] = True
+    monkeypatch.setattr(blocked_bias, "_PREFER_FROM_SCORES", 1 if way == "blocks" else 2**30)
+    if way == "accelerator":
+        monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+    found = []
+    for dtype in (torch.float32, torch.float16):
+        x, source = (given.to(dtype).requires_grad_() for given in (query, key))
+        out = attention.to(dtype)(x, source, source, key_padding_mask=padding, need_weights=False)[0]
+        found.append([y.float() for y in (out, *torch.autograd.grad(out[300:].float().mean(), (x, source)))])
+    assert found[0][0].isfinite().all()
+    close(found[1], found[0], 0.01)
 
 
 def taken(case) -> bool:

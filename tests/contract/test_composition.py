@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+import fairseq_posenc as posenc
 from fairseq_posenc import registry
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, PositionError, Positions
@@ -138,6 +139,46 @@ def test_factors_of_queries_multiply_beside_a_constant_scale():
     factors = (torch.arange(5.0, dtype=torch.float64) + 2).log().sqrt().view(5, 1)
     close((beside, twice, once), (q * factors, q * factors**2, q * factors))
     assert [found.scale(0) for found in positions] == [8**-0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("other", ["localness", "localness:window=layer", "grape_a:gate=query", "xl", "shaw", "deberta"])
+def test_factors_of_queries_multiply_only_the_product_of_queries_and_keys(other, site):
+    """Terms that other methods add to the scores read queries without the factors."""
+    if site not in registry.card(other.split(":")[0]).all_sites:
+        pytest.skip("the method is not defined at this site")
+    torch.manual_seed(48)
+    own = posenc.build_attention(other, 16, 2, site=site).double().eval()
+    for parameter in own.positions.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.5)
+    both = posenc.build_attention(f"{other}+log_length:length=3", 16, 2, site=site).double().eval()
+    both.load_state_dict(own.state_dict())
+    x = torch.randn(7, 2, 16, dtype=torch.float64)
+    with torch.no_grad():
+        q, k = (own.project_one(which, x.transpose(0, 1)) for which in ("query", "key"))
+        factor = both.positions.methods[-1].scale(AttentionContext(at := Positions.counted(0, 7), at, causal=site == "decoder"))
+        added = (factor - 1) * own.positions.scale(0) * (q @ k.mT)
+        close(both.scores(x, x), own.scores(x, x) + added, 1e-6)
+        close(both(x, x, x, need_weights=False)[0], both(x, x, x)[0], 1e-6)
+
+
+@pytest.mark.parametrize("hidden", [0, 8])
+@pytest.mark.parametrize("mask", ["attn_mask", "window:width=2"])
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+def test_a_hidden_key_does_not_change_the_window_of_localness(site, mask, hidden):
+    """The window is computed from the mean of the keys that a query reads. Each query reads its neighbours."""
+    torch.manual_seed(47)
+    spec = "localness:window=layer" if mask == "attn_mask" else f"{mask}+localness:window=layer"
+    built = posenc.build_attention(spec, 16, 4, site=site).double().eval()
+    for parameter in built.positions.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.5)
+    x = torch.randn(9, 2, 16, dtype=torch.float64)
+    other = x.index_fill(0, torch.tensor([hidden]), 1.0)
+    far = ~torch.ones(9, 9, dtype=torch.bool).tril(1).triu(-1) if mask == "attn_mask" else None
+    for asked in (False, True):
+        found = [built(x, keys, keys, attn_mask=far, need_weights=asked)[0] for keys in (x, other)]
+        close(found[1][2:7], found[0][2:7], 1e-12)
+        differ(found[1], found[0], "a key that a query reads has no effect")
 
 
 def _like(whole, site: str, spec: str, part: int):

@@ -7,10 +7,12 @@ import fairseq_posenc as posenc
 from fairseq_posenc import registry
 from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import PositionError
+from fairseq_posenc.methods.documents.unifpe import UnifPE
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import batch, build, build_for, close, differ, logits, sentences
 from tests.contract.cases import SMALL, Case
 
+LONGER = "rope_scaled:scaling=dynamic,trained=3"  # the sentences are longer than in training
 MOVING = ["shape", "randomised:stride=1", "cape:scale=1.5"]
 
 
@@ -66,7 +68,7 @@ def test_shape_draws_for_each_side():
 
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 @pytest.mark.parametrize("moving", ["shape:", "randomised:stride=1,", "cape:"])
-@pytest.mark.parametrize("other", ["rope", "alibi_learned", "t5", "kerple_log"])
+@pytest.mark.parametrize("other", ["rope", "alibi_learned", "t5", "kerple_log", "localness", LONGER])
 def test_beside_methods_that_read_positions(moving, other, site):
     """In evaluation, the other method is unchanged. In training, it receives the drawn positions."""
     plain, moved = build_for(Case(other, site)), build_for(Case(f"{moving}vectors=none+{other}", site))
@@ -147,6 +149,9 @@ def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkey
         and "\n" not in message
     )
     monkeypatch.setattr(type(cape), "position_type", "any")
+    if "positions" in method.hooks:
+        assert f"{method.card.name} numbers the tokens" in refusal(case.spec, case.site)
+        return
     with pytest.raises(PositionError, match="integer positions only"):
         logits(build_for(case).train(), *texts())
 
@@ -160,3 +165,83 @@ def test_generation_beyond_the_training_length(spec):
     model = build(encoder=spec, decoder=spec)
     source, target = batch(sentences(116, 60, 8), "left"), batch(sentences(117, 60, 8))
     assert logits(model, source, target).isfinite().all()
+
+
+# -- methods that count tokens or keys, beside methods that change positions -----------------------------------------------
+
+
+def pair_of_models(moving: str, spec: str, site: str) -> tuple:
+    """Return a model of `spec`, and a model of `moving` and `spec` with the same parameters."""
+    plain, both = build_for(Case(spec, site)), build_for(Case(f"{moving}+{spec}", site))
+    first, second = (f"{site}.position.methods.{number}." for number in (0, 1))
+    own = {name.replace(first, second): value for name, value in plain.state_dict().items()}
+    both.load_state_dict({**own, "positions_version": both.positions_version})
+    return plain, both
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("name", ["learned", "tupe_abs", "diet_abs", "dufter_abs", "synthesizer_random"])
+def test_unifpe_in_the_last_block_trains_with_padding(name, site, monkeypatch):
+    """The last token has the last position of the table. Padding after this token has no row in the table."""
+    monkeypatch.setattr(UnifPE, "_offsets", lambda self, lengths: self.range - lengths)
+    model = build_for(Case(f"unifpe:vectors=none,plain=0+{name}", site)).train()
+    source, target = sentences(118, 9, 5), sentences(119, 9, 5)
+    together = logits(model, batch(source), batch(target))
+    close(together[1:, :5], logits(model, source[1][None], target[1][None]))
+
+
+def test_padding_stays_after_the_sentence_that_unifpe_moves(monkeypatch):
+    """Methods compare positions of queries and keys. In causal attention, padding is a later key."""
+    monkeypatch.setattr(UnifPE, "_offsets", lambda self, lengths: self.range - lengths)
+    model = build(decoder="unifpe:plain=0+log_length").train()
+    source, target = sentences(118, 9, 5), sentences(119, 9, 5)
+    close(logits(model, batch(source), batch(target))[1:, :5], logits(model, source[1][None], target[1][None]))
+
+
+@pytest.mark.parametrize("spec", ["unifpe+randomised", "randomised+unifpe", "randomised:factor=1+randomised:factor=1"])
+def test_randomised_refuses_other_methods_that_change_positions(spec):
+    message = refusal(spec)
+    assert "randomised numbers the tokens" in message and "Expected" in message and "\n" not in message
+    assert all(part.split(":")[0] in message for part in spec.split("+"))
+
+
+@pytest.mark.parametrize("moving", ["segment_shift:vectors=none,shift=8", "shape:vectors=none,start=K", "unifpe"])
+@pytest.mark.parametrize("name", ["ldpe", "lrpe"])
+def test_output_lengths_in_tokens_refuse_other_positions(name, moving):
+    """Lengths in tokens are position ids. Lengths in characters are not."""
+    for spec in (f"{moving}+{name}", f"{name}+{moving}"):
+        assert f"{name} counts positions from the tokens" in refusal(spec, "decoder")
+    plain, both = pair_of_models(moving, f"{name}:unit=char", "decoder")
+    source, target = torch.stack(sentences(120, 7)), torch.stack(sentences(121, 6))
+    lengths = {"target_length": torch.tensor([10])}
+    found = [model(source, None, target, side_inputs=lengths)[0] for model in (both, plain)]
+    if "vectors=none" in moving:
+        close(*found, 0)
+    else:
+        differ(*found, f"{moving} has no effect")
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("spec", ["localness", "localness:centre=query,window=layer", LONGER])
+def test_the_first_position_is_not_the_number_of_keys(spec, site):
+    plain, both = pair_of_models("shape:vectors=none,start=K", spec, site)
+    source, target = batch(sentences(122, 9, 5), "left"), batch(sentences(123, 9, 5))
+    real = target.ne(1)
+    close(logits(both, source, target)[real], logits(plain, source, target)[real], 1e-4)
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+def test_localness_measures_in_positions(site):
+    """Between the first and the last key of a document are more positions than keys. The centre is between these positions."""
+    model = build_for(Case("segment_shift:vectors=none,shift=8+localness", site))
+    side = model.encoder if site == "encoder" else model.decoder
+    method, found = side.position.methods[1], []
+    with torch.no_grad():
+        method.centre.zero_(), method.window.zero_()
+    scores = method.content_scores
+    method.content_scores = lambda q, k, ctx: found.append(scores(q, k, ctx)) or found[-1]
+    tokens = torch.tensor([[5, 2, 6, 7, 8]])  # the positions are 0, 1, 10, 11 and 12
+    logits(model, tokens, tokens)
+    places = torch.tensor([0.0, 1, 10, 11, 12])
+    size = torch.full((5, 1), 13.0) if site == "encoder" else places.unsqueeze(-1) + 1
+    close(found[0][0, 0], -2 * ((places - size / 2) / (size / 2)) ** 2)

@@ -317,13 +317,20 @@ def rows_of_deberta(spec, side, terms, distance):
 
 @pytest.mark.parametrize(
     "options, side, terms",
-    [("", "key_weight", 2), ("", "query_weight", 2), (",terms=c2p", "key_weight", 1), (",terms=p2c", "query_weight", 1)],
+    [
+        ("", "key_weight", 2),
+        ("", "query_weight", 2),
+        (",terms=c2p", "key_weight", 1),
+        (",terms=p2c", "query_weight", 1),
+        (",index=paper", "key_weight", 2),
+        (",index=paper", "query_weight", 2),
+        (",index=paper,terms=p2c", "query_weight", 1),
+    ],
 )
-@pytest.mark.parametrize("index", ["code", "paper"])
-def test_deberta_rows(options, side, terms, index):
+def test_deberta_rows(options, side, terms):
     rows = [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 7, 7]
-    given = rows_of_deberta(f"deberta:max_distance=4,index={index}{options}", side, terms, range(-6, 7))
-    close(given, [rows[::-1] if index == "paper" and side == "query_weight" else rows] * H)  # keys: D(t,s), or D(s,t)
+    given = rows_of_deberta(f"deberta:max_distance=4{options}", side, terms, range(-6, 7))
+    close(given, [rows[::-1] if "paper" in options and side == "query_weight" else rows] * H)  # keys: D(t,s), or D(s,t)
 
 
 BUCKETS = {0: 0, 1: 1, 128: 128, 131: 131, 135: 133, 150: 143, 200: 169, 256: 192, 300: 207, 400: 233, 511: 255, 900: 255}

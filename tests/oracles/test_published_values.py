@@ -316,6 +316,13 @@ def test_carope_starts_at_rope():
     close(fixture("carope"), fixture("rope"), 1e-6)
 
 
+@pytest.mark.parametrize("width", [2, 4, 6, 64])
+def test_carope_starts_at_rope_with_heads_of_every_width(width):
+    """With heads of 2 channels, the softplus of b is 9999."""
+    offset = parsing.build("carope", Dims(2 * width, 2).at("decoder"), "decoder")[0].offset.double()
+    close((1 / (torch.nn.functional.softplus(offset) + 1)).detach(), torch.full_like(offset, 10000 ** (-2 / width)), 1e-7)
+
+
 # -- path_attention: one reflection per word between key and query --------------------------------------------------------
 
 

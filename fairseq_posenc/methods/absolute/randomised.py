@@ -32,7 +32,7 @@ class Randomised(PositionMethod):
           positions.
     Cost: no parameters. In training, T of N positions are drawn for each sentence.
     Raises: PositionError for a sentence longer than the maximum length (--max-source-positions, --max-target-positions), and for
-        non-integer positions. N is a multiple of the maximum length.
+        non-integer positions. N is a multiple of the maximum length. PositionError for another method that changes positions.
     """
 
     @dataclass(frozen=True)

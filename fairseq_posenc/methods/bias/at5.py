@@ -32,7 +32,7 @@ class AdaptiveT5(PositionMethod):
     Cost: sides * (B h + 2 g) parameters per stack. sides is 1 in a causal decoder, else 2. g is h with borders=heads, else 1.
         One vector of T + S - 1 values per forward pass.
     Raises: PositionError if max_distance does not exceed buckets/2 + 1. PositionError for an odd number of buckets with
-        interpolate=false, and for borders=heads with share=heads.
+        interpolate=false. PositionError for borders=heads with interpolate=false or with share=heads.
     """
 
     @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class AdaptiveT5(PositionMethod):
                 )
             if not self.interpolate and self.buckets % 2:
                 raise PositionError(f"buckets={self.buckets} is odd. With interpolate=false, expected an even number.")
+            if not self.interpolate and self.borders != type(self).borders:
+                raise PositionError(
+                    "borders has no effect with interpolate=false, because the borders are then fixed. Expected interpolate=true "
+                    "or borders=shared. Remove borders."
+                )
             if self.share == "heads" and self.borders == "heads":
                 raise PositionError("borders=heads cannot be combined with share=heads. Remove one of the two.")
 

@@ -32,6 +32,8 @@ class Dape(PositionMethod):
         * The authors' original name of the method is CAPE. It is not the method `cape` of this project.
         * With a kernel, the input and the hidden units of masked keys are 0. The authors mask only the input.
         * The authors' decoding therefore differs from their training. In this project, both are equal.
+        * Masked keys are padding, later keys in causal attention, and keys that another method or attn_mask hides.
+        * The network mixes the heads. If masks differ between heads, a kernel reads only keys that no head masks.
         * Convolutions read 0 at padding, so that left padding has no effect.
         * Each layer has separate scalars of kerple_log, or a separate network of fire.
         * Encoder and cross-attention are extensions of this project. There, kerple_log has one penalty per direction.
@@ -98,10 +100,9 @@ class Dape(PositionMethod):
         if self.options.kernel == 1:
             return self._of_pairs(scores, bias, ctx)
         read = scores if bias is None else torch.cat([scores, bias.to(scores.dtype).expand_as(scores)], 1)  # [B, H or 2 H, T, S]
-        hidden = F.leaky_relu(self._convolved(self.first_weight, self.first_bias, self._seen(read, ctx), ctx), _SLOPE)
-        added = self._convolved(
-            self.second_weight, self.second_bias, self._seen(hidden, ctx), ctx
-        )  # [B, w, T, S] -> [B, H, T, S]
+        masked = self._masked(ctx)
+        hidden = F.leaky_relu(self._convolved(self.first_weight, self.first_bias, read, masked, ctx), _SLOPE)
+        added = self._convolved(self.second_weight, self.second_bias, hidden, masked, ctx)  # [B, w, T, S] -> [B, H, T, S]
         return scores + added if bias is None else scores + bias + added
 
     def _of_pairs(self, scores: Tensor, bias: Tensor | None, ctx: AttentionContext) -> Tensor:
@@ -127,22 +128,23 @@ class Dape(PositionMethod):
             return penalty(ctx, self.slopes.values)
         return None if self.base is None else self.base.bias(ctx)
 
-    def _convolved(self, weight: Tensor, bias: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
+    def _convolved(self, weight: Tensor, bias: Tensor, x: Tensor, masked: Tensor | None, ctx: AttentionContext) -> Tensor:
         """Apply one map of the network: [B, N, T, S] -> [B, M, T, S].
 
-        A kernel reads zeros before the first and after the last key.
+        A kernel reads zeros before the first key, after the last key, and at masked keys.
         """
         weight, bias = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (weight, bias))
+        x = x if masked is None else x.masked_fill(masked, 0.0)
         return F.conv2d(x, weight.unsqueeze(-2), bias, padding=(0, weight.size(-1) // 2))
 
-    def _seen(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """Set values at padding to zero. In causal attention, also set values after the query to zero.
+    def _masked(self, ctx: AttentionContext) -> Tensor | None:
+        """Return the keys that a kernel must not read, bool [B or 1, 1, T or 1, S], or None for no such keys.
 
-        The kernel of the convolution would otherwise read these values.
+        A key is masked if a head must not attend to the key. If the attention has no mask, only later keys are masked.
         """
-        if self.dims.causal:
-            x = x.masked_fill(distances(ctx.queries, ctx.keys).unsqueeze(1) > 0, 0.0)
-        return x if ctx.key_padding is None else x.masked_fill(ctx.key_padding[:, None, None], 0.0)
+        if ctx.allowed is not None:
+            return ~ctx.allowed.all(1, keepdim=True)
+        return distances(ctx.queries, ctx.keys).unsqueeze(1) > 0 if self.dims.causal else None
 
 
 def _convolution(layers: int, inputs: int, outputs: int, kernel: int) -> tuple[nn.Parameter, nn.Parameter]:

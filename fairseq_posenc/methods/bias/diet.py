@@ -237,7 +237,8 @@ class Segments(PositionMethod):
         * place=heads in the decoder is an extension of this project.
     Cost: L h segments^2 parameters per stack, or segments d with place=input and vectors=learned.
     Raises: PositionError if a dictionary does not contain the separator. PositionError for vectors, count or
-        every_layer without place=input. PositionError for every_layer with layers=.
+        every_layer without place=input. PositionError for segments with other vectors than learned vectors. PositionError for
+        every_layer with layers=.
     """
 
     @dataclass(frozen=True)
@@ -260,6 +261,10 @@ class Segments(PositionMethod):
             if self.place == "heads" and changed:
                 raise PositionError(
                     f"segments: {changed[0]} has no effect with place=heads. Expected place=input. Leave {changed[0]} out."
+                )
+            if self.vectors != "learned" and self.segments != type(self).segments:
+                raise PositionError(
+                    "segments has no effect without vectors=learned. Expected vectors=learned. Leave segments out."
                 )
             if self.every_layer and self.layers is not None:
                 raise PositionError("segments: every_layer means all layers. Expected no layers=. Leave one of them out.")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.kernels.parabolas import Parabolas
 from ...ops.precision import at_least_float32
+from ...ops.spans import from_first_key
 
 #: minimum window, as a fraction of the number of keys. A window of 0 would lead to a division by zero
 _SMALLEST = 0.01
@@ -20,8 +21,8 @@ class Localness(PositionMethod):
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - 2 ((s - P_t) / D_t)^2$, $P_t = I \operatorname{sigmoid}(U_p \cdot \tanh(W_p
         q_t))$, $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_p q_t))$. $I$ is the number of keys of the sentence, and $U_p$,
         $U_d$ and $W_p$ are learned. Yang et al. (2018). `centre=query`: $P_t = t$. `window=layer`: $D_t = I
-        \operatorname{sigmoid}(U_d \cdot \tanh(W_d k))$, with $k$ the mean of the keys. `window=fixed`: $D_t$ is the option
-        `width`.
+        \operatorname{sigmoid}(U_d \cdot \tanh(W_d k))$, with $k$ the mean of the keys to which the query may attend.
+        `window=fixed`: $D_t$ is the option `width`.
     Shapes: content_scores -> [B, H, T, S].
     Source: Yang et al. (2018), of which the abstract was read. Code: tungngthanh/dynamic-attention for the form of the bias. No
         code of the authors was found.
@@ -30,14 +31,17 @@ class Localness(PositionMethod):
           verified.
         * In causal attention, the number I includes only keys up to the query. Decoding therefore computes the same scores as
           training.
+        * Positions are relative to the first key. If another method moves the positions, I is the number of positions from the
+          first to the last key.
         * U_p and U_d start at 0. Each centre is then the middle of the sentence, and each window has half the length of the
           sentence.
         * Predicted windows are at least 0.01 I.
         * The decoder is an extension of this project. The authors use the method only in the lower layers of the encoder, for
           example layers=0-2.
     Cost: with share=heads, d_h^2 + d_h parameters per layer for the centre, and d_h per layer for the window. One tensor [B, H,
-        T, S] per layer.
+        T, S] per layer. With window=layer, the scores are computed as a tensor.
     Raises: PositionError for a method with rotations in the same layer, and for the option width without window=fixed.
+        PositionError for the option share with centre=query and window=fixed, because this form has no parameters.
     """
 
     @dataclass(frozen=True)
@@ -57,6 +61,10 @@ class Localness(PositionMethod):
             if self.window != "fixed" and self.width != type(self).width:
                 raise PositionError(
                     "localness: width has no effect on a predicted window. Expected window=fixed. Leave width out."
+                )
+            if self.centre == "query" and self.window == "fixed" and self.share != type(self).share:
+                raise PositionError(
+                    "share has no effect without parameters. Expected a predicted centre or a predicted window. Leave share out."
                 )
 
     card = MethodCard(
@@ -87,14 +95,26 @@ class Localness(PositionMethod):
         self.centre = self.parameter_table(dims.head_dim, share=options.share) if options.centre == "predicted" else None
         self.window = self.parameter_table(dims.head_dim, share=options.share) if options.window != "fixed" else None
 
+    @property
+    def hooks(self) -> frozenset[str]:
+        return super().hooks - (set() if self.options.window == "layer" else {"rescale"})
+
     def _matrix(self) -> nn.Parameter:
         """Return a parameter [L or 1, H or 1, d_h, d_h]. Each matrix has Xavier's uniform distribution."""
         weight = self.parameter_table(self.dims.head_dim, self.dims.head_dim, share=self.options.share)
         bound = (3 / self.dims.head_dim) ** 0.5
         return nn.Parameter(nn.init.uniform_(weight.data, -bound, bound))
 
+    def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
+        """Keep ctx.allowed for `content_scores`, and return the scores unchanged. The mean key requires ctx.allowed."""
+        if ctx.allowed is not None:
+            ctx.hand_over((self, ctx.layer), ctx.allowed)
+        return scores
+
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        queries, keys = (at.ids[:, None, :, None].to(torch.float32) for at in (ctx.queries, ctx.keys))  # [B or 1, 1, T, 1]
+        queries, keys = (  # [B or 1, 1, T, 1]
+            from_first_key(at.ids, ctx)[:, None, :, None].to(torch.float32) for at in (ctx.queries, ctx.keys)
+        )
         size = self._sizes(ctx)  # [B or 1, 1, T or 1, 1]
         hidden = None if self.query_weight is None else self._hidden(self.query_weight, q, ctx)
         centre = queries if self.centre is None else size * self._gate(self.centre, hidden, ctx)  # [B, H, T, 1]
@@ -117,20 +137,26 @@ class Localness(PositionMethod):
         return (hidden @ at_least_float32(self.of_layer(vector, ctx)).unsqueeze(-1)).sigmoid()
 
     def _sizes(self, ctx: AttentionContext) -> Tensor:
-        """Return the number of keys of the sentence, in causal attention up to the query: [B or 1, 1, T or 1, 1]."""
+        """Return the number of positions from the first to the last key: [B or 1, 1, T or 1, 1].
+
+        In causal attention, the last key is the query. If no method moves the positions, this is the number of keys.
+        """
         if ctx.causal or self.dims.causal:
-            last = ctx.queries.ids[:, None, :, None]
+            last = from_first_key(ctx.queries.ids, ctx)[:, None, :, None]
         else:
-            ids = ctx.keys.ids if ctx.key_padding is None else ctx.keys.ids.masked_fill(ctx.key_padding, 0)
+            ids = from_first_key(ctx.keys.ids, ctx)
+            ids = ids if ctx.key_padding is None else ids.masked_fill(ctx.key_padding, 0)
             last = ids.amax(1)[:, None, None, None]
         return last.to(torch.float32) + 1
 
     def _mean_key(self, k: Tensor, ctx: AttentionContext) -> Tensor:
         """Return the mean of the keys to which a query may attend: [B, H, S, D] -> [B, H, T or 1, D], in float32 or wider."""
-        k = at_least_float32(k)
+        k, allowed = at_least_float32(k), ctx.take((self, ctx.layer))
         seen = k.new_ones(1, 1, 1, k.size(2))
         if ctx.causal or self.dims.causal:
             seen = (ctx.keys.ids.unsqueeze(1) <= ctx.queries.ids.unsqueeze(2)).unsqueeze(1).to(k.dtype)  # [B or 1, 1, T, S]
-        if ctx.key_padding is not None:
-            seen = seen.masked_fill(ctx.key_padding[:, None, None], 0.0)
+        if allowed is None and ctx.key_padding is not None:
+            allowed = ~ctx.key_padding[:, None, None]
+        if allowed is not None:
+            seen = seen.masked_fill(~allowed, 0.0)  # [B or 1, H or 1, T or 1, S]
         return (seen / seen.sum(-1, keepdim=True).clamp(min=1)) @ k

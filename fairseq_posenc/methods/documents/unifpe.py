@@ -27,6 +27,7 @@ class UnifPE(PositionMethod):
           the source.
         * As in the code, the gap of g positions is never after the last block. Positions are therefore not used equally often.
     Cost: no parameters. Sinusoids of the positions of each sentence in training.
+    Raises: PositionError for `randomised` in the same spec.
     """
 
     @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class UnifPE(PositionMethod):
         return max(positions, self.range)
 
     def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
+        """Shift whole rows. Padding after the last block has positions from M on, which `SitePositions` limits for tables."""
         if not self.training:
             return ids
         lengths = self._lengths(ids, ctx)  # [B, 1]

@@ -98,7 +98,8 @@ class SineSpe(_Spe):
         \theta_{ik})$, $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$. Liutkus et al. (2021), equations 17 to 19. With
         `exact=false`, queries and keys are encoded as random codes of width $R$. The product of two codes has the expectation
         $\sum_i q_{ti} k_{si} P'_i(t-s)$. With `attention=linear`, $o_t = \phi(q_t) M_t / (\phi(q_t) \cdot Z_t)$, where $M_t$
-        and $Z_t$ are the sums of $\phi(k_s) v_s$ and $\phi(k_s)$ over the keys and $\phi = \operatorname{ReLU} + 0.001$.
+        and $Z_t$ are the sums of $\phi(k_s) v_s$ and $\phi(k_s)$ over the keys and $\phi(x) = \operatorname{ReLU}(x /
+        d_h^{1/4}) + 0.001$.
     Shapes: rotate [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes. attend -> [B, H, T, D].
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:

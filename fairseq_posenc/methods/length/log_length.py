@@ -25,12 +25,14 @@ class LogLength(PositionMethod):
         * n counts neither padding nor later tokens. Two public implementations of ssmax count padding or later tokens.
         * The released code of Inkling also multiplies Inkling's position bias by f. In this project, f does not change the
           biases of other methods.
+        * Methods that add terms to the scores, such as shaw, read q without f. Methods that change the scores, such as cope,
+          read f q.
         * With form=floor, n_0 is 25 by default. The use of form=floor for source sentences is an extension of this project.
         * With form=ssmax, a starts at 1/ln n_0, so that the factor is 1 for n_0 keys. The paper's value could not be verified.
         * posenc_log_length also has sinusoidal positions, because the factor does not distinguish positions.
     Cost: no parameters. L h parameters for ssmax, and L h more for its bias. The model can still use
         scaled_dot_product_attention.
-    Raises: PositionError for bias=, start= or share= without ssmax.
+    Raises: PositionError for bias=, start= or share= without ssmax. PositionError for length= with start=.
     """
 
     @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class LogLength(PositionMethod):
             if self.form != "ssmax" and given:
                 raise PositionError(
                     f"{given[0]} has no effect with form={self.form}. Expected form=ssmax. Remove {given[0]}, or use form=ssmax."
+                )
+            if self.start is not None and self.length != type(self).length:
+                raise PositionError(
+                    "length has no effect with start, because length only determines the initial value of a. Expected one of the "
+                    "two. Remove length, or remove start."
                 )
 
     card = MethodCard(

@@ -16,6 +16,7 @@ class OutputLength(PositionMethod):
 
     def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
+        self.counts_tokens = options.unit == "token"  # the position of a token is then the number of tokens before it
         if options.unit == "char":
             self.register_buffer("characters", printed_characters(dims.words, dims.vocab_size), persistent=False)
 
@@ -57,7 +58,8 @@ class LengthDifference(OutputLength):
         * Sines come before cosines, as in fairseq. The options layout=interleaved,grid=paper implement the equation.
         * unit=char counts printed characters of subwords. The authors count tokens, which are characters in their data.
     Cost: no parameters. One sinusoid per token.
-    Raises: PositionError for a negative length (on a CPU), and for a batch without lengths.
+    Raises: PositionError for a negative length (on a CPU), and for a batch without lengths. PositionError for unit=token with
+        another method that changes positions, because positions are then not numbers of tokens.
     """
 
     @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class LengthRatio(OutputLength):
         * The options layout=interleaved,grid=paper implement the equation.
         * unit=char counts printed characters of subwords.
     Cost: no parameters. One sinusoid per token.
-    Raises: PositionError for a negative length (on a CPU), and for a batch without lengths.
+    Raises: PositionError for a negative length (on a CPU), and for a batch without lengths. PositionError for unit=token with
+        another method that changes positions, because positions are then not numbers of tokens.
     """
 
     @dataclass(frozen=True)

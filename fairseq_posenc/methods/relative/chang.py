@@ -26,6 +26,8 @@ class CompositeAttention(PositionMethod):
         * The kernel width of 17 (max_distance=8) is unverified. In the authors' code, the kernel width is an argument.
         * The authors' code can multiply the output of the depthwise convolution by a learned factor of each head. This factor is
           left out.
+        * The depthwise convolution leaves out masked keys: padding, later keys in causal attention, and keys that another method
+          or attn_mask hides.
         * Decoder and cross-attention are extensions of this project. Cross-attention has no depthwise convolution.
     Cost: (2k + 1) (h + d_h) parameters per layer, and (2k + 1) d + d more with depthwise=true. Memory O(B H T (T + S)).
     Raises: PositionError for depthwise=true in cross-attention, and for non-integer positions.
@@ -96,23 +98,27 @@ class CompositeAttention(PositionMethod):
 
     def content_values(self, probs: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
         reach, kernel = self.options.max_distance, self.of_layer(self.kernel, ctx).to(v.dtype)  # [H, 2k + 1, D]
-        if ctx.key_padding is not None:
-            v = v.masked_fill(ctx.key_padding[:, None, :, None], 0.0)
         bias = self.of_layer(self.kernel_bias, ctx).to(v.dtype).unsqueeze(1)  # [H, 1, D]
         if ctx.queries.start is None or ctx.keys.start is None:
             return self._scattered(v, kernel, ctx) + bias
         # neighbours of every query, with zeros beyond both ends: [B, H, S + 2k, D] -> [B, H, T, D, 2k + 1]
         first = ctx.queries.start - ctx.keys.start
-        after = 0 if ctx.causal else reach
-        around = F.pad(v, (0, 0, reach, reach))[:, :, first : first + ctx.queries.ids.size(1) + reach + after]
-        return (around.unfold(2, reach + 1 + after, 1) * kernel[:, : reach + 1 + after].mT.unsqueeze(1)).sum(-1) + bias
+        width = reach + 1 + (0 if ctx.causal else reach)
+        columns = slice(first, first + ctx.queries.ids.size(1) + width - 1)
+        kernel = kernel[:, :width].mT.unsqueeze(1)  # [H, 1, D, 2k + 1]
+        if ctx.allowed is not None and ctx.allowed.size(2) == 1:  # all queries have the same masked keys
+            v = v.masked_fill(~ctx.allowed.mT, 0.0)
+        elif ctx.allowed is not None:  # [B or 1, H or 1, T, S] -> [B or 1, H or 1, T, 1, 2k + 1]
+            near = F.pad(ctx.allowed, (reach, reach))[..., columns].unfold(-1, width, 1).diagonal(dim1=2, dim2=3)
+            kernel = kernel * near.mT.unsqueeze(3)
+        around = F.pad(v, (0, 0, reach, reach))[:, :, columns].unfold(2, width, 1)
+        return (around * kernel).sum(-1) + bias
 
     def _scattered(self, v: Tensor, kernel: Tensor, ctx: AttentionContext) -> Tensor:
         """Compute the depthwise convolution for arbitrary positions, with one product per distance."""
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
-        if ctx.causal:
-            hidden = torch.ones(delta.shape[-2:], dtype=torch.bool, device=delta.device).triu(1 + delta.size(-1) - delta.size(-2))
-            delta = delta.masked_fill(hidden, self.options.max_distance + 1)
+        if ctx.allowed is not None:
+            delta = delta.masked_fill(~ctx.allowed, self.options.max_distance + 1)
         reach = range(-self.options.max_distance, self.options.max_distance + 1)
         terms = (((delta == distance).to(v.dtype) @ v) * kernel[:, row].unsqueeze(1) for row, distance in enumerate(reach))
         return functools.reduce(torch.add, terms)  # [B, H, T, D]

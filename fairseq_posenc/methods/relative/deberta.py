@@ -41,7 +41,8 @@ class Deberta(PositionMethod):
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 K d + L (2 d^2 + d) parameters per stack, 2 K d with share_key=true. Memory O(B H T (T + S)).
     Raises: PositionError if half of the buckets is not smaller than max_distance - 1. PositionError for share_key=true with keys
-        and queries of different widths, unless terms=p2c. PositionError for non-integer positions.
+        and queries of different widths, unless terms=p2c. PositionError for index=paper with terms=c2p. PositionError for
+        non-integer positions.
     """
 
     @dataclass(frozen=True)
@@ -63,6 +64,13 @@ class Deberta(PositionMethod):
         )
         share_key: bool = option(False, "same projections for positions and tokens, as in versions 2 and 3")
         norm: bool = option(False, "layer norm on the vectors of positions, as in versions 2 and 3")
+
+        def __post_init__(self) -> None:
+            if self.terms == "c2p" and self.index != type(self).index:
+                raise PositionError(
+                    "index has no effect with terms=c2p, because only the term of the keys reads it. Expected terms=both or "
+                    "terms=p2c. Remove index, or use other terms."
+                )
 
         def farthest(self, dims: Dims) -> int:
             return self.max_distance or dims.max_distance + 1

@@ -34,7 +34,7 @@ class Disan(PositionMethod):
         B H T S D scores are computed in blocks of about S / d_h queries, so that a block has about B H S^2 scores.
     Raises: PositionError for directions=backward in the decoder. PositionError for diagonal=true in the decoder without
         multi_dimensional=true, because the mask would equal the causal mask. PositionError for directions=both in the encoder
-        with an odd number of heads.
+        with an odd number of heads. PositionError for temperature without multi_dimensional=true.
     """
 
     @dataclass(frozen=True)
@@ -46,6 +46,13 @@ class Disan(PositionMethod):
         diagonal: bool = option(False, "attention of a token to itself")
         multi_dimensional: bool = option(False, "one score per channel instead of the product of queries and keys")
         temperature: float = option(5.0, "scale c of the multi-dimensional scores", minimum=0.1)
+
+        def __post_init__(self) -> None:
+            if not self.multi_dimensional and self.temperature != type(self).temperature:
+                raise PositionError(
+                    "temperature has no effect without multi_dimensional=true. Expected multi_dimensional=true. "
+                    "Remove temperature, or add multi_dimensional=true."
+                )
 
     card = MethodCard(
         name="disan",

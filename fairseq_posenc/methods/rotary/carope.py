@@ -129,7 +129,8 @@ class ContextRope(ContentRotation):
         self.offset: nn.Parameter | None = None
         if options.start == "rope":
             self.offset = self.parameter_table(share="none")
-            nn.init.constant_(self.offset, math.log(math.expm1(_BASE ** (2 / dims.head_dim) - 1)))
+            softplus = _BASE ** (2 / dims.head_dim) - 1
+            nn.init.constant_(self.offset, softplus + math.log1p(-math.exp(-softplus)))  # the inverse of the softplus
         else:
             nn.init.normal_(self.weight, std=_DEVIATION)
 

@@ -29,7 +29,9 @@ class Pope(PositionMethod):
     position determines the angle.
 
     Equation: $A_{ts} = \sum_i \operatorname{softplus}(q_{t,i}) \operatorname{softplus}(k_{s,i}) \cos((t-s) \theta_i - \delta_i)
-        / \sqrt{d_h}$, $\theta_i = \mathrm{base}^{-i/d_h}$, $\delta_i$ a learned phase. Gopalakrishnan et al. (2025).
+        / \sqrt{d_h}$, $\theta_i = \mathrm{base}^{-i/d_r}$, $\delta_i$ a learned phase. Gopalakrishnan et al. (2025). $d_r$ is
+        the number of channels of a head that have an angle. The sum has only these channels. Each of the other channels adds
+        the product $q_{t,i} k_{s,i} / \sqrt{d_h}$ to the score.
     Shapes: rotate [B, H, T, D] -> [B, H, T, 2 D], all cosines before all sines. With fraction, the width is D
         plus the number of channels with an angle.
     Source: Summaries of Gopalakrishnan et al. (2025), whose text was not read. Code: x-transformers. Code:

@@ -12,6 +12,7 @@ from ...core import AttentionContext, Dims, MethodCard, PositionError, PositionM
 from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import Frequencies, frequencies
+from ...ops.spans import from_first_key
 from .rope import RotaryOptions, rotated_width, turning_pairs
 
 
@@ -37,10 +38,12 @@ class RopeScaled(PositionMethod):
         * In the encoder, dynamic uses the length of each source sentence.
         * In the decoder, dynamic uses the number of tokens up to the query. Incremental decoding and teacher forcing therefore
           compute equal scores. The authors do not rotate cached keys again.
+        * If another method moves the positions, n is the number of positions from the first to the last of these tokens.
         * Cross-attention is an extension of this project.
     Cost: as rope. In the decoder, dynamic rotates all keys again for every query beyond L_0.
     Raises: PositionError if no pair of channels is rotated, or if only one pair is rotated with ntk or dynamic. PositionError for
-        trained= with linear or ntk, for low= or high= without llama3, and if high is not larger than low.
+        trained= with linear or ntk, for low= or high= without llama3, and if high is not larger than low. PositionError for
+        base=1 with yarn.
     """
 
     @dataclass(frozen=True)
@@ -63,6 +66,11 @@ class RopeScaled(PositionMethod):
             if self.scaling != "llama3" and (self.low, self.high) != (type(self).low, type(self).high):
                 raise PositionError(
                     f"low and high have no effect with scaling={self.scaling}. Expected scaling=llama3. Remove low and high."
+                )
+            if self.scaling == "yarn" and self.base == 1:
+                raise PositionError(
+                    f"base={self.base} cannot be combined with scaling=yarn, because all pairs have the same wavelength. "
+                    "Expected base above 1. Increase base."
                 )
             if self.high <= self.low:
                 raise PositionError(f"high={self.high} is too small. Expected more than low={self.low}. Increase high.")
@@ -111,20 +119,22 @@ class RopeScaled(PositionMethod):
         trained = torch.full((1, 1), self.options.trained, device=q.device)
         q = q * ctx.scale
         plain = self._rotate_for(q, ctx.queries.ids, trained) @ self._rotate_for(k, ctx.keys.ids, trained).mT
-        rows = []
+        last, rows = from_first_key(ctx.queries.ids, ctx), []
         for t in range(q.size(2)):
-            at = ctx.queries.ids[:, t : t + 1]
-            if int(at.max()) < self.options.trained:
+            at, before = ctx.queries.ids[:, t : t + 1], last[:, t : t + 1]
+            if int(before.max()) < self.options.trained:
                 rows.append(plain[:, :, t : t + 1])
             else:
-                rows.append(self._rotate_for(q[:, :, t : t + 1], at, at + 1) @ self._rotate_for(k, ctx.keys.ids, at + 1).mT)
+                lengths = before + 1
+                rows.append(self._rotate_for(q[:, :, t : t + 1], at, lengths) @ self._rotate_for(k, ctx.keys.ids, lengths).mT)
         return torch.cat(rows, 2)
 
     def _lengths(self, ctx: AttentionContext) -> Tensor | None:
-        """Return the number of positions of every sentence of keys, [B or 1, 1], for scaling=dynamic."""
+        """Return the number of positions from the first to the last key of every sentence, [B or 1, 1], for scaling=dynamic."""
         if self.options.scaling != "dynamic":
             return None
-        ids = ctx.keys.ids if ctx.key_padding is None else ctx.keys.ids.masked_fill(ctx.key_padding, 0)
+        ids = from_first_key(ctx.keys.ids, ctx)
+        ids = ids if ctx.key_padding is None else ids.masked_fill(ctx.key_padding, 0)
         return ids.amax(-1, keepdim=True) + 1
 
     def _rotate_for(self, x: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
