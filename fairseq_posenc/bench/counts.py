@@ -45,6 +45,8 @@ def run(settings: Settings) -> int:
     if settings.output:
         files.make_folder(settings.output)
         results = unpacked({**results, "rows": files.finished(settings.output, results["settings"], _FILE)})
+        if settings.profile:  # count rows without places again
+            results["rows"] = [row for row in results["rows"] if "places" in row[tables.measures([row])[0]]]
     done, progress = {row["method"] for row in results["rows"]}, Progress()
     for variant in listed:
         if variant.name not in done:
@@ -207,7 +209,7 @@ def unpacked(results: dict[str, Any]) -> dict[str, Any]:
 def _changed(row: dict[str, Any], plain: dict[str, Any], change: Any) -> dict[str, Any]:
     found = dict(row)
     for measure in tables.measures([row]):
-        if "places" in row[measure]:
+        if "places" in row[measure] and "places" in plain[measure]:
             found[measure] = {**row[measure], "places": change(row[measure]["places"], plain[measure]["places"])}
     return found
 

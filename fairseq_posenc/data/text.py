@@ -57,7 +57,7 @@ class Lines:
                         f"{self.path}: the file expands to more than {self._limit:,} bytes, over {MOST_TIMES} times its size. "
                         "Expected text. Check the file, and decompress it."
                     )
-                yield line.decode("utf-8")
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise PositionError(
                 f"{self.path}, line {number}: not UTF-8 text, from byte {error.start} of the line. Expected UTF-8. "

@@ -204,3 +204,12 @@ def test_counting_and_peers_exclude_each_other(capsys):
     assert cli.main(["bench", "--count", "--peers"]) == 2
     error = capsys.readouterr().err
     assert "--count --peers: cannot be combined" in error and error.count("\n") == 1
+
+
+def test_places_can_be_added_to_an_earlier_count(tmp_path):
+    shared = ["--count", "--size", "tiny", "--shapes", "2x8", "--output", str(tmp_path)]
+    assert cli.main(["bench", "none", *shared]) == 0
+    assert cli.main(["bench", "none", "sinusoidal", "--profile", *shared]) == 0
+    rows = counts.read(tmp_path / "count.json")["rows"]
+    assert {row["method"] for row in rows} >= {"none", "sinusoidal"}
+    assert all("places" in found for row in rows for found in row.values() if isinstance(found, dict))

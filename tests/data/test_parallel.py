@@ -178,6 +178,29 @@ def test_a_test_set_of_sacrebleu_is_read_from_its_folder_and_never_downloaded(co
     assert read(corpus / "out" / "wmt18.de") == ["ein Haus"] and read(corpus / "out" / "wmt18.en") == ["a house"]
 
 
+@pytest.mark.parametrize(("source", "reference"), [("de", "A"), ("cs", "B")])
+def test_references_of_sacrebleu_are_those_of_its_scores(corpus, monkeypatch, source, reference):
+    import sacrebleu.utils
+
+    monkeypatch.setattr(sacrebleu.utils, "SACREBLEU_DIR", str(corpus))
+    for part in ("train", "valid"):
+        (corpus / f"{part}.pt-BR").rename(corpus / f"{part}.{source}")
+    (corpus / "wmt22").mkdir()
+    for ending in ("src", "ref-A", "ref-B"):
+        text(corpus / "wmt22" / f"wmt22.{source}-en.{ending}", [ending])
+    assert run(corpus, tests=["wmt22"], source=source) == 0
+    assert read(corpus / "out" / "wmt22.en") == [f"ref-{reference}"] and not (corpus / "out" / "wmt22.en.1").exists()
+
+
+def test_references_of_an_earlier_call_are_removed(corpus, capsys):
+    text(corpus / "news.en.2", ["x", "", "y"])
+    assert "have an empty side" in refusal(capsys, corpus)
+    for number in (1, 2):
+        (corpus / f"news.en.{number}").unlink()
+    assert run(corpus) == 0
+    assert {path.name for path in (corpus / "out").glob("news.*")} == {"news.pt_BR", "news.en"}
+
+
 @pytest.mark.parametrize(
     "options, line",
     [

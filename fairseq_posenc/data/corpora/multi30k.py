@@ -100,9 +100,9 @@ def _missing(source: Source, name: str) -> PositionError:
 def _decoded(path: Path, name: str) -> str:
     try:
         if path.suffix == ".gz":
-            return read_gzip(path, name, _LARGEST).decode("utf-8")
+            return read_gzip(path, name, _LARGEST).decode("utf-8-sig")
         require_regular(path, _LARGEST)
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise PositionError(f"{name}: not UTF-8 text, from byte {error.start}. Expected UTF-8. Check the file.") from None
 

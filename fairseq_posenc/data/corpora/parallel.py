@@ -123,6 +123,8 @@ def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) 
                 dropped += 1
                 first = first or number
     if dropped and not drop_empty:
+        for path in written:
+            path.unlink()
         hint = (
             "Correct the test set."
             if drop_empty is None
@@ -155,7 +157,7 @@ def test_set(given: str, source: str, target: str) -> TestSet:
 
 
 def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
-    """Return a test set with all references from sacreBLEU's folder, which is $SACREBLEU or ~/.sacrebleu."""
+    """Return a test set with the references that sacreBLEU uses, from its folder, which is $SACREBLEU or ~/.sacrebleu."""
     from sacrebleu.dataset import DATASETS
     from sacrebleu.utils import SACREBLEU_DIR
 
@@ -170,7 +172,11 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
         )
     stem = name.replace("/", "_")
     begin = Path(SACREBLEU_DIR) / name / f"{stem}.{pair}"  # sacreBLEU's functions would download missing files
-    references = sorted(begin.parent.glob(f"{glob.escape(begin.name)}.ref*"))
+    allowed = getattr(DATASETS[name], "_get_langpair_allowed_refs", None)  # sacreBLEU scores with these references only
+    if allowed is None:
+        references = sorted(begin.parent.glob(f"{glob.escape(begin.name)}.ref*"))
+    else:
+        references = [path for field in allowed(pair) if (path := _field(begin, field)).is_file()]
     source_file = begin.with_name(f"{begin.name}.src")
     if not references or not source_file.is_file():
         raise PositionError(
@@ -178,6 +184,11 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
             f"sacrebleu -t {name} -l {pair} --echo src."
         )
     return TestSet(stem, source_file, references)
+
+
+def _field(begin: Path, field: str) -> Path:
+    """Return the file in which sacreBLEU stores a field of a test set, such as ref:A."""
+    return begin.with_name(f"{begin.name}.{field.replace(':', '-')}")
 
 
 def in_training(test: Path, train: Path) -> int:
@@ -262,6 +273,8 @@ def _write(folder: Path, codes: tuple[str, str], pairs: dict[str, list[Path]], t
     for test in tests:
         endings = [codes[0], codes[1], *(f"{codes[1]}.{number}" for number in range(1, len(test.references)))]
         written = [folder / f"{test.name}.{ending}" for ending in endings]
+        for old in set(folder.glob(f"{glob.escape(test.name)}.{codes[1]}.[0-9]*")) - set(written):
+            old.unlink()  # a reference that is no longer given
         sizes[test.name], _ = write_part([test.source, *test.references], written, None)
         known = in_training(written[0], folder / f"train.{codes[0]}")
         if known:

@@ -8,6 +8,7 @@ is an empty sentence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,6 +126,9 @@ def _tokens(block: Block) -> Sequence[Any]:
                 "SIDE-FORMAT",
                 f"{shorten(line, 40)!r} has {line.count(chr(9)) + 1} columns. Expected 10 columns, separated by tabs.",
             )
+        if "" in line.split("\t"):
+            raise Fault("SIDE-FORMAT", f"{shorten(line, 40)!r} has an empty column. Expected _ for an empty value.")
+    lines = [re.sub(" {2,}", " ", line) for line in lines]  # the library also splits columns at two blanks
     try:
         (sentence,) = conllu.parse("\n".join(lines), fields=FIELDS, field_parsers=_PARSERS)
     except (conllu.exceptions.ParseException, ValueError) as error:  # int() raises ValueError for thousands of digits

@@ -50,7 +50,7 @@ def _begin(folder: Path, text: Path, command: str, lines: int) -> None:
 
     If the folder contains pieces that were made with another text, command or piece size, remove these pieces first.
     """
-    made_from = hashlib.sha256(text.read_bytes() + f"\0{command}\0{lines}".encode()).hexdigest()
+    made_from = hashlib.sha256(text.read_bytes() + f"\0{command}\0{lines}\0blanks".encode()).hexdigest()
     stamp = folder / "made_from"
     if folder.is_dir() and not (stamp.is_file() and stamp.read_bytes() == made_from.encode()):
         shutil.rmtree(folder)
@@ -66,7 +66,7 @@ def _parse(task: tuple[str, list[str], Path]) -> int:
     for old in (partial, errors):  # new files, because the parser of an interrupted run may still write to the old ones
         old.unlink(missing_ok=True)
     with partial.open("wb") as out, errors.open("wb") as told:
-        given = "".join(sentence + "\n" for sentence in sentences).encode()
+        given = "".join(" ".join(sentence.split()) + "\n" for sentence in sentences).encode()  # words as fairseq reads them
         status = subprocess.run(command, shell=True, input=given, stdout=out, stderr=told, check=False).returncode
     if status:
         raise PositionError(

@@ -154,3 +154,18 @@ def test_the_command(tmp_path, capsys):
     )
     assert main([*words, "--write-text", "--edges", "enhanced", "--workers", "2"]) == 0
     assert "2 sentences with heads, relations, edges" in capsys.readouterr().out
+
+
+def test_a_byte_order_mark_is_no_part_of_the_trees(run):
+    assert run(ZUM, source="\ufeff" + conllu(ZUM)) == run(ZUM)
+
+
+def test_two_blanks_do_not_divide_a_column(run):
+    doubled = [(number, form.replace(" ", "  "), *rest) for number, form, *rest in GAP]
+    assert run(doubled) == run(GAP)
+
+
+def test_an_empty_column_is_one_line(run):
+    source = conllu(ZUM).replace("2:nsubj\t_\n", "\t\n")
+    with pytest.raises(PositionError, match="has an empty column"):
+        run(ZUM, source=source, edges="enhanced")

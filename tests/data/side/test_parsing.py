@@ -56,6 +56,14 @@ def test_every_line_has_its_tree(text):
     assert not text.with_name("text.en.parsed").exists()
 
 
+def test_the_parser_reads_the_words_of_fairseq(text):
+    """fairseq splits words at every kind of blank. Some parsers split only at the usual blank."""
+    text.write_text("25\u00a0000 b\u2003c\n")
+    (text.parent / "parser.py").write_text(PARSER.replace(".split()", '.rstrip().split(" ")'))
+    convert(Job(parse(text, command()), text))
+    assert text.with_name("text.en.heads").read_text() == "0 1 2 3\n"
+
+
 def test_after_a_failure_the_same_command_goes_on(text):
     sentences = text.read_text()
     text.write_text(sentences.replace("f\n", "stop\n"))
