@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import io
 import os
 import sys
 from typing import NoReturn
@@ -76,9 +75,6 @@ def make_parser(*configured: str | None) -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status. For wrong input, print one line on standard error and return 2."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # print ? for characters that the terminal cannot show
-            stream.reconfigure(errors="replace")
     completing = "_ARGCOMPLETE" in os.environ  # set by a shell with completion
     if completing:
         arguments = os.environ["COMP_LINE"].split()[1:]
@@ -107,6 +103,13 @@ def main(arguments: list[str] | None = None) -> int:
         if not isinstance(error.code, str):
             raise
         print(f"posenc: {error.code.removeprefix('fairseq_posenc: ')}", file=sys.stderr)
+        return 2
+    except UnicodeEncodeError as error:
+        print(
+            f"posenc: the output has characters that the encoding {error.encoding} lacks. Expected UTF-8. "
+            "Set PYTHONIOENCODING=utf-8.",
+            file=sys.stderr,
+        )
         return 2
     except BrokenPipeError:  # for example `posenc list | head`
         sys.stderr.close()

@@ -3,6 +3,9 @@
 import argparse
 import importlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -226,3 +229,10 @@ def test_architectures_that_are_more_than_a_method_are_named(capsys):
         assert main(["show", name]) == 2
         error = capsys.readouterr().err
         assert error.startswith(f"posenc: {name}: this is an architecture") and error.endswith("--arch posenc_pnat.\n")
+
+
+def test_a_terminal_that_cannot_show_a_character_is_one_line():
+    given = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-m", "fairseq_posenc.cli", "show", "rope"], env=given, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "characters that the encoding ascii lacks. Expected UTF-8. Set PYTHONIOENCODING=utf-8." in done.stderr
