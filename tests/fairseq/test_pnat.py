@@ -1,6 +1,7 @@
 """The non-autoregressive model with fairseq's commands."""
 
 import re
+import socket
 
 import pytest
 import torch
@@ -94,6 +95,26 @@ def test_a_resumed_training_goes_on_from_its_checkpoint(fairseq, pnat, tmp_path)
     more = [*TRAIN, "--search-loss-weight", 1, "--label-smoothing", 0.1, "--dropout", 0, "--max-update", 42]
     log = fairseq.train("posenc_pnat_tiny", tmp_path, *more, "--restore-file", pnat).succeeded()
     assert "num_updates=42" in log or "num_updates 42" in log
+
+
+@pytest.mark.slow
+def test_two_workers_train_without_shared_embeddings_and_validate_with_bleu(fairseq, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    validating = ["--max-update", 4, "--validate-interval-updates", 2, "--eval-bleu"]
+    distributed = ["--ddp-backend", "legacy_ddp", "--distributed-backend", "gloo", "--distributed-no-spawn"]
+    address = ["--distributed-init-method", f"tcp://127.0.0.1:{port}", "--distributed-world-size", 2]
+    command = fairseq.training("posenc_pnat_tiny", tmp_path, *TRAIN, *validating, *distributed, *address)
+    for removed in ("--disable-validation", "--share-all-embeddings"):
+        command.remove(removed)
+    workers = [fairseq.start(*command, "--distributed-rank", rank) for rank in (0, 1)]
+    try:
+        logs = [worker.finish().succeeded() for worker in workers]
+    finally:
+        for worker in workers:
+            worker.process.kill()
+    assert re.search(r" bleu [\d.]+", logs[0]) and "num_updates 4" in logs[0]
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ from argparse import Namespace
 
 import pytest
 import torch
+from fairseq.distributed import DistributedTimeoutWrapper, ModuleProxyWrapper
+from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
 from fairseq.models.nat import NATransformerModel
 from fairseq.models.nat.nonautoregressive_transformer import base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -130,20 +132,49 @@ def test_a_share_of_training_sentences_stands_at_predicted_positions(share):
     assert model.eval().decoder.place(encoder_out, target, target).z.equal(placement.searched)
 
 
-def test_no_gradient_flows_through_the_search_and_all_parameters_have_one():
-    for predictor, score in (*((predictor, "cosine") for predictor in PREDICTORS), ("matching", "words")):
-        search = {"search_score": score, "search_loss_weight": float(score == "words")}
-        model = build(position_predictor=predictor, decoder_position="shaw:max_distance=4", **search).train()
-        terms = run(model, batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2)))
-        loss = sum(
-            term["loss"]
-            if "loss" in term
-            else torch.nn.functional.cross_entropy(term["out"][term["mask"]], term["tgt"][term["mask"]])
-            for term in terms.values()
-        )
-        loss.backward()
-        without = [name for name, p in model.named_parameters() if p.grad is None]
-        assert without == [] and all(p.grad.isfinite().all() for p in model.parameters())
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("word_ins", {"decoder_position": "complex:frequencies=word", "position_search": "none"}),
+        ("position", {"predictor_position": "complex:frequencies=word"}),
+    ],
+    ids=["decoder", "predictor"],
+)
+def test_position_methods_that_read_tokens_do_not_read_the_target(name, options, training):
+    model = build(**options).train(training)
+    source, targets = batch(sentences(7, 5)), [batch(sentences(8, 4, seed=seed)) for seed in (2, 3)]
+    first, second = (run(model, source, target)[name]["out"] for target in targets)
+    assert torch.equal(first, second)
+    first, second = (model.decoder(target, model.encoder(source))[0] for target in targets)
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("share_all_embeddings", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"position_predictor": predictor} for predictor in PREDICTORS),
+        {"search_loss_weight": 1.0},
+        {"search_score": "words", "search_loss_weight": 1.0},
+        {"position_search": "none"},
+    ],
+    ids=lambda options: " ".join(map(str, options.values())),
+)
+def test_no_gradient_flows_through_the_search_and_all_trained_parameters_have_one(options, share_all_embeddings):
+    """Only target embeddings that no loss reads are not trained."""
+    model = build(decoder_position="shaw:max_distance=4", share_all_embeddings=share_all_embeddings, **options).train()
+    terms = run(model, batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2)))
+    entropy = torch.nn.functional.cross_entropy
+    loss = sum(
+        term["loss"] if "loss" in term else entropy(term["out"][term["mask"]], term["tgt"][term["mask"]])
+        for term in terms.values()
+    )
+    loss.backward()
+    without = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert without == [] and all(p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
+    read = share_all_embeddings or options == {"search_loss_weight": 1.0}
+    assert [name for name, p in model.named_parameters() if not p.requires_grad] == ["decoder.embed_tokens.weight"] * (not read)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -237,6 +268,68 @@ def test_lengths_stay_within_the_positions():
         model.encoder.length_predictor.weight.zero_()
         model.encoder.length_predictor.weight[255] = encoder_out["encoder_out"][0].mean((0, 1))
     assert lengths_of(model.initialize_output_tokens(encoder_out, source).output_tokens).tolist() == [20, 20]
+
+
+# --- the generator ---
+
+
+@pytest.fixture(scope="module")
+def rescorer():
+    """Return an autoregressive model of this plugin."""
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    args = arguments(criterion="cross_entropy", length_loss_weight=0.0)
+    torch.manual_seed(3)
+    return ARCH_MODEL_REGISTRY["posenc_transformer_tiny"].build_model(args, TranslationTask(TranslationConfig(), WORDS, WORDS))
+
+
+def same(found, expected):
+    """Compare hypotheses, and histories of hypotheses."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if name == "history":
+            assert len(found[name]) == len(value)
+            for of_step, expected_of_step in zip(found[name], value):
+                same(of_step, expected_of_step)
+        elif torch.is_tensor(value):
+            assert torch.equal(found[name], value), name
+        else:
+            assert found[name] == value, name
+
+
+def test_generation_needs_no_numpy_and_gives_the_hypotheses_of_fairseqs_generator(rescorer, monkeypatch):
+    """numpy cannot read tensors on a GPU."""
+    model, source = build(), batch(sentences(*SOURCES))
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}}
+    for beam, reranking in ((1, False), (3, False), (3, True)):
+        models = [model, rescorer] if reranking else [model]
+        options = {"iter_decode_with_beam": beam, "iter_decode_with_external_reranker": reranking, "retain_iter_history": True}
+        generator = task().build_generator(models, Namespace(**options))
+        expected = IterativeRefinementGenerator.generate(generator, models, sample)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, "__array__", refuse_numpy)
+            found = generator.generate(models, sample)
+        assert len(found) == len(expected) == len(SOURCES)
+        for (hypothesis,), (of_fairseq,) in zip(found, expected):
+            same(hypothesis, of_fairseq)
+
+
+def refuse_numpy(tensor, *args, **kwargs):
+    raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+@pytest.mark.parametrize("positions", ["predicted", "reference"])
+def test_generation_unwraps_the_model_of_a_training_with_several_workers(positions):
+    model, source, target = build(), batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
+    wrapper = torch.nn.Module()  # as DistributedDataParallel, it has no attributes of the model
+    wrapper.module = model
+    proxy = ModuleProxyWrapper(wrapper)
+    generator = task(decode_positions=positions).build_generator([model], Namespace())
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}, "target": target}
+    expected = generator.generate([model], sample)
+    for wrapped in (proxy, DistributedTimeoutWrapper(proxy, timeout=0)):
+        for (hypothesis,), (of_model,) in zip(generator.generate([wrapped], sample), expected):
+            same(hypothesis, of_model)
 
 
 # --- refusals ---

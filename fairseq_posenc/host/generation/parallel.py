@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from fairseq.distributed import DistributedTimeoutWrapper, ModuleProxyWrapper
 from fairseq.iterative_refinement_generator import IterativeRefinementGenerator
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...core import Refusal
 from ..models.pnat.model import PNATModel
@@ -30,8 +31,15 @@ class _WithReference:
         return {**self._model.forward_encoder(encoder_inputs), "reference": [self._reference]}
 
 
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model inside the wrappers that fairseq adds in training with several workers."""
+    if isinstance(model, DistributedTimeoutWrapper):
+        model = model.module
+    return model.module.module if isinstance(model, ModuleProxyWrapper) else model
+
+
 class ParallelGenerator(IterativeRefinementGenerator):
-    """fairseq's iterative refinement generator, restricted to one step. It supports a length beam and rescoring.
+    """A replacement of fairseq's iterative refinement generator with one step. It supports a length beam and rescoring.
 
     More steps would have no effect, because the model does not read the result of the step before.
     """
@@ -42,8 +50,10 @@ class ParallelGenerator(IterativeRefinementGenerator):
 
     @torch.no_grad()
     def generate(self, models: list, sample: dict, prefix_tokens: Any = None, constraints: Any = None) -> list:
+        """Return one hypothesis per source sentence: the hypothesis of the length with the best score."""
         if prefix_tokens is not None:
             raise Refusal("--prefix-size: not supported by a non-autoregressive model. Remove --prefix-size.")
+        models = [_unwrapped(model) for model in models]
         parallel = models[:-1] if self.reranking else models
         if len(parallel) != 1 or not isinstance(parallel[0], PNATModel):
             rest = " and an autoregressive model for rescoring" if self.reranking else ""
@@ -51,11 +61,51 @@ class ParallelGenerator(IterativeRefinementGenerator):
                 f"--path: {len(models)} checkpoints of {', '.join(type(model).__name__ for model in models)}. "
                 f"Expected one posenc_pnat checkpoint{rest}."
             )
+        if not self.retain_dropout:
+            for model in models:
+                model.eval()
+        model = models[0]
         if self.use_reference:
             if sample.get("target") is None:
                 raise Refusal("--decode-positions reference: the data has no references. Expected data with the target side.")
-            models = [_WithReference(models[0], sample["target"]), *models[1:]]
-        return super().generate(models, sample, None, constraints)
+            model = _WithReference(model, sample["target"])
+        source = [sample["net_input"][name] for name in ("src_tokens", "src_lengths")]
+        finalized = self._one_step(model, source)
+        if self.beam_size == 1:
+            return finalized
+        if self.reranking:
+            finalized = self.rerank(models[-1], finalized, source, self.beam_size)
+        # fairseq's generator selects the length with numpy, which cannot read tensors on a GPU
+        scores = torch.stack([found[0]["score"] for found in finalized]).view(-1, self.beam_size)
+        return [finalized[row * self.beam_size + best] for row, best in enumerate(scores.argmax(1).tolist())]
+
+    def _one_step(self, model: Any, source: list[Tensor]) -> list:
+        """Return `beam_size` hypotheses per source sentence, in the format of fairseq: each is the only element of a list."""
+        encoder_out = model.forward_encoder(source)
+        given = model.initialize_output_tokens(encoder_out, source[0])
+        if self.beam_size > 1:
+            order = torch.arange(len(source[0]), device=source[0].device).repeat_interleave(self.beam_size)
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+            given = model.regenerate_length_beam(given, self.beam_size)
+        written = model.forward_decoder(given, encoder_out)
+        finalized = [[self._hypothesis(*row)] for row in zip(written.output_tokens, written.output_scores)]
+        if self.retain_history:
+            for (found,), tokens in zip(finalized, given.output_tokens):
+                found["history"] = [self._hypothesis(tokens)]
+        return finalized
+
+    def _hypothesis(self, tokens: Tensor, scores: Tensor | None = None) -> dict[str, Any]:
+        """Return a hypothesis without padding, with the log-probabilities of its tokens and their mean."""
+        words = tokens.ne(self.pad)
+        scores = None if scores is None else scores[words]
+        return {
+            "steps": 0,
+            "tokens": tokens[words],
+            "positional_scores": scores,
+            "score": None if scores is None else scores.mean(),
+            "hypo_attn": None,
+            "alignment": None,
+        }
 
     def rerank(self, reranker: Any, finalized: list, encoder_input: list[Tensor], beam_size: int) -> list:
         """Replace every score with the mean log-probability of the tokens under an autoregressive model.

@@ -68,6 +68,11 @@ class ParallelDecoder(Decoder):
                 "relative": lambda: RelativeClasses(width, cfg.relative_classes),
             }
             self.head = heads[cfg.position_predictor]()
+        # without tying, only the loss of the search by cosines has a gradient for the target embeddings. DistributedDataParallel
+        # expects a gradient for every trained parameter
+        trained = reader is not None and cfg.search_score == "cosine" and cfg.search_loss_weight > 0
+        if self.output_projection.weight is not self.embed_tokens.weight and not trained:
+            self.embed_tokens.weight.requires_grad_(False)
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
@@ -82,9 +87,17 @@ class ParallelDecoder(Decoder):
             source = source + sinusoid(at, source.size(2), "interleaved", "paper").to(source.dtype)
         return self.bridge(source, _source_lengths(encoder_out), words.sum(1), words.size(1))
 
+    def without_words(self, tokens: Tensor) -> Tensor:
+        """Replace all tokens between the first and the last token with <unk>, as in decoding: [B, T] -> [B, T].
+
+        Position methods that read tokens would otherwise read the target in training.
+        """
+        return tokens.masked_fill(inner_words(tokens.ne(self.padding_idx)), self.dictionary.unk())
+
     def place(self, encoder_out: EncoderOut, tokens: Tensor, target: Tensor | None = None) -> Placement:
         """Return the decoder inputs and their positions for sentences with the lengths of `tokens`.
 
+        Position methods read `tokens`. The words of `tokens` must be <unk> (see `without_words`).
         With a target [B, T], a search assigns a position to each input. In training, a share of the sentences
         (--predicted-positions) uses predicted positions instead. Without a target, the positions are predicted. Without a
         position predictor, the inputs keep their order.
@@ -119,7 +132,8 @@ class ParallelDecoder(Decoder):
         """Predict the positions of the inputs, then the tokens. Only the lengths of `prev_output_tokens` are read."""
         if incremental_state is not None:
             raise PositionError(f"posenc_pnat: decoding step by step is not supported. Use --task {NAT_TASK}.")
-        return self.logits_at(self.place(encoder_out, prev_output_tokens), encoder_out, prev_output_tokens)
+        tokens = self.without_words(prev_output_tokens)
+        return self.logits_at(self.place(encoder_out, tokens), encoder_out, tokens)
 
 
 def _source_lengths(encoder_out: EncoderOut) -> Tensor:

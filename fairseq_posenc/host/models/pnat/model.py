@@ -135,8 +135,9 @@ class PNATModel(PositionTransformer):
         """Return the losses by name, as the dictionaries that fairseq's criterion expects."""
         encoder_out = self.encoder(src_tokens, src_lengths)
         words = tgt_tokens.ne(self.pad)
-        placement = self.decoder.place(encoder_out, tgt_tokens, tgt_tokens)
-        logits, extra = self.decoder.logits_at(placement, encoder_out, tgt_tokens)
+        tokens = self.decoder.without_words(tgt_tokens)
+        placement = self.decoder.place(encoder_out, tokens, tgt_tokens)
+        logits, extra = self.decoder.logits_at(placement, encoder_out, tokens)
         lengths = self.encoder.length_predictor
         length_loss = lengths.loss(encoder_out, words.sum(1) - 1).mean()  # without the end symbol
         terms = {
