@@ -29,8 +29,8 @@ def data(tmp_path_factory):
 def trained(data, tmp_path):
     """Return a function that writes a checkpoint of an architecture, in the format of fairseq-train, with random parameters."""
 
-    def write(arch, *more, name="trained.pt"):
-        limits = ["--max-source-positions", str(SHORT[0]), "--max-target-positions", str(SHORT[1])]
+    def write(arch, *more, name="trained.pt", short=SHORT):
+        limits = ["--max-source-positions", str(short[0]), "--max-target-positions", str(short[1])]
         command = [str(data), "-s", "xx", "-t", "yy", "--arch", arch, *TINY.split(), *limits, *more]
         config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), command))
         model = tasks.setup_task(config.task).build_model(config.model)
@@ -110,6 +110,23 @@ def test_a_model_that_changes_for_short_sentences_is_not_written(trained, tmp_pa
     assert status == 2 and "the outputs of the longer model differ for short sentences" in error and not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("arch", "options", "refused"),
+    [
+        ("posenc_randomised_tiny", [], True),
+        ("posenc_transformer_tiny", ["--encoder-position", "deberta:buckets=8"], True),
+        ("posenc_transformer_tiny", ["--encoder-position", "deberta:buckets=8,max_distance=64"], False),
+        ("posenc_t5_tiny", [], False),
+    ],
+)
+def test_a_method_without_a_longer_table_must_not_change_for_short_sentences(arch, options, refused, trained, tmp_path, capsys):
+    """The range of `randomised` and the last bucket of `deberta` can depend on the maximum length."""
+    path, out = trained(arch, *options, short=(64, 64)), tmp_path / "longer.pt"
+    status, _, error = resize(capsys, path, out, (128, 128))
+    assert out.exists() == (status == 0) == (not refused), error
+    assert not refused or (error.count("\n") == 1 and "the outputs of the longer model differ for short sentences" in error)
+
+
 @pytest.mark.parametrize("method", ["t5", "posenc_rope", "encoder=shaw:max_distance=3;cross=t5", "learned"])
 def test_another_method_keeps_all_other_parameters(method, trained, tmp_path, capsys):
     path, out = trained("posenc_tupe_rel_tiny"), tmp_path / "start.pt"
@@ -155,3 +172,15 @@ def test_wrong_input_is_one_line(arguments, message, trained, tmp_path, capsys):
 def test_a_checkpoint_of_stock_fairseq_has_no_positions_to_resize(trained, tmp_path, capsys):
     status, _, error = resize(capsys, trained("transformer"), tmp_path / "out.pt")
     assert status == 2 and "posenc checkpoint start-from" in error
+
+
+def test_a_non_autoregressive_model_cannot_be_resized(trained, tmp_path, capsys):
+    path = trained("posenc_pnat_tiny", "--task", "translation_lev", "--criterion", "posenc_nat_loss")
+    status, _, error = resize(capsys, path, tmp_path / "out.pt")
+    assert status == 2 and error.count("\n") == 1 and "Expected one of an autoregressive model" in error, error
+
+
+@pytest.mark.parametrize("arch", ["complex_transformer", "universal_halting", "g_transformer", "p_transformer", "rope_window"])
+def test_every_other_architecture_accepts_longer_sentences(arch, trained, tmp_path, capsys):
+    status, _, error = resize(capsys, trained(f"posenc_{arch}_tiny", *EVERY), tmp_path / "longer.pt")
+    assert (status, error) == (0, "")

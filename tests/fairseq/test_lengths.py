@@ -143,6 +143,13 @@ def test_prefixes(fairseq, ldpe, size):
         assert beams[0][: len(wanted)] == wanted
 
 
+def test_predicted_lengths_and_the_minimum_length(fairseq, ldpe):
+    """The predictor predicts one token for two of the sentences."""
+    options = ["--length-from", "predictor", "--length-eos", "exact", "--min-len", 3]
+    output = generate(fairseq, ldpe, *options).succeeded()
+    assert got(fairseq, output) == asked(output) == [max(length, 3) for length in REFERENCE]
+
+
 def test_a_prefix_as_long_as_the_sentence(fairseq, ldpe):
     output = generate(fairseq, ldpe, "--length-ratio", "0.5", "--length-eos", "exact", "--prefix-size", 1).succeeded()
     assert got(fairseq, output) == [3, 3, 4, 1, 1, 4]
@@ -241,6 +248,7 @@ def test_interactive_without_lengths(fairseq, ldpe, file):
             ["requested length is 5000. Expected at most 1023", "--max-target-positions"],
         ),
         (["--length-from", "9", "--length-eos", "min", "--prefix-size", "3"], ["--prefix-size 3", "does not fit", "length 9"]),
+        (["--length-from", "predictor", "--length-eos", "exact", "--prefix-size", "2"], ["predictor", "--prefix-size", "exact"]),
         (["--length-from", "predictor", "--score-reference"], ["--score-reference", "--length-from reference"]),
     ],
     ids=lambda value: " ".join(value) if value[0].startswith("--") else "",

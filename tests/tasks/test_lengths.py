@@ -1,18 +1,22 @@
 """Output lengths without a model: options, files, noise, characters, and prefixes."""
 
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
 import fairseq_posenc.host.plugin  # noqa: F401  (first, because it patches fairseq)
 from fairseq_posenc.core import Refusal
 from fairseq_posenc.host.generation.lengths import LengthEnsemble, OutputLengths, Unit, with_smallest_remaining
 from fairseq_posenc.host.generation.options import OutputLengthConfig
 from fairseq_posenc.host.models.layers.length_predictor import LengthPredictor
+from fairseq_posenc.host.tasks.translation import PositionTranslation, PositionTranslationConfig
 
 PAD, END, A, LONG = 1, 2, 4, 5  # words of the dictionary. "a" has one character, "long@@" has four
+CRITERION = "posenc_label_smoothed_cross_entropy"
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +228,16 @@ def test_prefixes_that_contradict_a_length(lengths, end, prefix, length, wrong):
         assert completed(asked, [prefix], length)[0][:2] == prefix[:2]
 
 
+@pytest.mark.parametrize("end", ["min", "exact"])
+def test_a_predicted_length_and_a_prefix_are_refused(lengths, end):
+    """The prefix is checked before the encoder, and the predictor reads the encoder output."""
+    asked = lengths(length_from="predictor", length_eos=end)
+    line = refusal(lambda: asked.ask(sample([A, A, END]), generator(), torch.tensor([[A, A]])))
+    assert f"--length-from predictor: not supported with --prefix-size and --length-eos {end}" in line
+    prefix = torch.tensor([[A, A]])
+    assert lengths(length_from="predictor").ask(sample([A, A, END]), generator(), prefix) is prefix
+
+
 # --- noise ---
 
 
@@ -289,9 +303,51 @@ def test_classes_are_differences_to_the_source(encoded):
     torch.testing.assert_close(far[0], -0.5 * expected[0, 255])
 
 
+@pytest.mark.parametrize("least, wanted", [(0, [5, 1]), (1, [5, 1]), (3, [5, 3]), (6, [6, 6])])
+def test_predicted_lengths_are_at_least_the_minimum_length(encoded, lengths, least, wanted):
+    """fairseq forbids </s> before --min-len tokens, so that a shorter exact length has no hypothesis."""
+    predictor = LengthPredictor(2, 1.0, stop_gradient=False)
+    predictor.length = lambda likely, encoded: torch.tensor([5, 1])
+    found = torch.nn.Module()
+    found.encoder = SimpleNamespace(length_predictor=predictor)
+    ensemble = LengthEnsemble([found], lengths(length_from="predictor", length_eos="exact"), least)
+    assert ensemble._predict([encoded], 20).tolist() == wanted
+
+
 @pytest.mark.parametrize("stopped", [True, False])
 def test_the_gradient_may_stop_before_the_encoder(encoded, stopped):
     states = encoded["encoder_out"][0].requires_grad_()
     predictor = LengthPredictor(2, 1.0, stopped)
     predictor.loss(encoded, torch.tensor([5, 1])).sum().backward()
     assert (states.grad is None) is stopped and predictor.weight.grad.abs().sum() > 0
+
+
+# --- validation ---
+
+
+@pytest.fixture
+def validating(dictionary, tmp_path):
+    """Return a function that builds a task with --eval-bleu and a model with a length predictor. It returns the task."""
+
+    def build(decoder: str, **options) -> PositionTranslation:
+        for language in ("xx", "yy"):
+            dictionary.save(str(tmp_path / f"dict.{language}.txt"))
+        given = {"data": str(tmp_path), "source_lang": "xx", "target_lang": "yy", "eval_bleu": True, "seed": 1, **options}
+        task = PositionTranslation.setup_task(PositionTranslationConfig(**given))
+        args = Namespace(arch="posenc_transformer_tiny", decoder_position=decoder, length_loss_weight=1.0, criterion=CRITERION)
+        ARCH_CONFIG_REGISTRY[args.arch](args)
+        task.build_model(args)
+        return task
+
+    return build
+
+
+def test_validation_controls_the_end_of_sentences(validating):
+    """fairseq builds the generator of --eval-bleu in `build_model`, before the task stores that the model reads lengths."""
+    assert isinstance(validating("ldpe", length_eos="exact").sequence_generator.model, LengthEnsemble)
+    assert not isinstance(validating("sinusoidal", length_eos="exact").sequence_generator.model, LengthEnsemble)
+
+
+def test_validation_refuses_predicted_tokens_for_a_model_that_counts_characters(validating):
+    line = refusal(lambda: validating("ldpe:unit=char", length_from="predictor"))
+    assert "the predictor counts tokens, but the model counts characters (unit=char)" in line

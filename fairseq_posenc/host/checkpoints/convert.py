@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...core import SITES, PositionError
+from ...data.side.examples import random_sentence, side_inputs
 from ...registry.architectures import MODEL
 from .average import for_inference
 from .read import load
@@ -20,6 +21,7 @@ _POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_pos
 #: the seed of new parameters, and of the random tokens with which two models are compared
 _SEED = 1
 _TOLERANCE = 1e-4  # maximum difference between the outputs of two equal models
+_LONGEST = 1024  # maximum number of tokens of these random sentences, which bounds memory and time
 #: options that turn a checkpoint of stock fairseq's `transformer` into a model of this plugin
 _FROM_STOCK = {
     "_name": MODEL, "arch": MODEL, "encoder_learned_pos": False, "decoder_learned_pos": False,
@@ -44,7 +46,8 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
         data: folder of the dictionaries. Default: the folder that the training run used.
 
     Raises:
-        PositionError: A new maximum length is shorter than the old one, or the model cannot be extended.
+        PositionError: A new maximum length is shorter than the old one, the model cannot be extended, or the outputs of the
+            new model differ for sentences up to the old maximum lengths.
     """
     old = load(path)
     _require_own_model(path, old)
@@ -57,6 +60,11 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
             )
     new = load(path, {"max_source_positions": source, "max_target_positions": target})
     task, model = _build(path, new, data)
+    if getattr(model, "allow_length_beam", False):  # an attribute of fairseq's non-autoregressive models
+        raise PositionError(
+            f"{path}: this is a checkpoint of a non-autoregressive model. Expected one of an autoregressive model. "
+            "Train a new model with longer limits."
+        )
     values, grown = model.state_dict(), []
     limits = zip((*before, max(before)), (source, target, max(source, target)))
     distances = {(2 * a - even, 2 * b - even) for a, b in limits for even in (0, 1)}
@@ -68,11 +76,10 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
         else:
             _copy_rows(path, name, value, values[name], distances)
             grown.append(name)
-    if grown:
-        model.load_state_dict(values)
-        _, shorter = _build(path, old, data)
-        shorter.load_state_dict(old["model"])
-        _require_same_output(path, shorter, model, task, before)
+    model.load_state_dict(values)
+    _, shorter = _build(path, old, data)
+    shorter.load_state_dict(old["model"])
+    _require_same_output(path, shorter, model, task)
     return Converted(for_inference({**new, "model": values}), grown)
 
 
@@ -164,32 +171,44 @@ def _copy_rows(path: Path, name: str, old: Tensor, new: Tensor, distances: set[t
     new[place] = old
 
 
-def _require_same_output(path: Path, old: Any, new: Any, task: Any, limits: list[int]) -> None:
+def _require_same_output(path: Path, old: Any, new: Any, task: Any) -> None:
     """Raise an error unless both models have the same output for random sentences.
 
-    One sentence pair is short. The other sentence pair has the old maximum lengths.
+    One sentence pair is short. The other sentence pair has the old maximum lengths, but at most _LONGEST tokens per sentence.
     """
+    limits = old.max_positions()
     try:
         with torch.no_grad():
             one, two = (list(_outputs(model, task, limits)) for model in (old, new))
-    except (SystemExit, TypeError, KeyError, ValueError) as error:
+    except (SystemExit, PositionError, TypeError, KeyError, ValueError) as error:
         raise PositionError(
             f"{path}: the longer model cannot be tested ({error}). Train a new model with longer limits."
         ) from None
     if not all(torch.allclose(a, b, atol=_TOLERANCE) for a, b in zip(one, two)):
         raise PositionError(
-            f"{path}: the outputs of the longer model differ for short sentences. Expected a method with one parameter row per "
-            "position. Train a new model with longer limits."
+            f"{path}: the outputs of the longer model differ for short sentences. Expected a method that does not depend on the "
+            "maximum lengths. Train a new model with longer limits."
         )
 
 
-def _outputs(model: Any, task: Any, limits: list[int]) -> Iterator[Tensor]:
+def _outputs(model: Any, task: Any, limits: Sequence[int]) -> Iterator[Tensor]:
+    """Return the outputs of the encoder and of the decoder for each sentence pair."""
     generator = torch.Generator().manual_seed(_SEED)
     first = task.source_dictionary.nspecial
-    for length in (5, 10**9):
+    for length in (5, _LONGEST):
         source, target = (
             torch.randint(first, max(len(words), first + 1), (1, min(length, limit)), generator=generator)
             for words, limit in zip((task.source_dictionary, task.target_dictionary), limits)
         )
         source[:, -1], target[:, 0] = task.source_dictionary.eos(), task.target_dictionary.eos()
-        yield model(source, torch.tensor([source.size(1)]), target)[0].float()
+        side = _side_inputs(model, {"source": source.size(1), "target": target.size(1)})
+        encoded = model.encoder(source, torch.tensor([source.size(1)]), side_inputs=side)
+        yield from (encoded["encoder_out"][0].float(), model.decoder(target, encoded)[0].float())
+
+
+def _side_inputs(model: Any, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """Return random side inputs of one sentence pair. `sizes` contains the number of tokens of source and target."""
+    methods = model.position_methods
+    relations = max((method.dims.relations for method in methods), default=0)
+    made = {of: side_inputs(methods, [random_sentence(range(size), max(1, relations))], size) for of, size in sizes.items()}
+    return {name: made[side.of][name] for name, side in model.encoder.side_inputs.items()}

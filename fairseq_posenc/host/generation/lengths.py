@@ -146,7 +146,7 @@ class OutputLengths:
                     "Use another value of --length-from."
                 )
         if not scored:
-            generator.model = LengthEnsemble(models, self).eval()
+            generator.model = LengthEnsemble(models, self, generator.min_len).eval()
         what = {"constant": f"{self.numbers[0]}" if self.numbers else "", "": "reference"}.get(self.asked_from, self.asked_from)
         logger.info("output lengths: %s, ratio %g, unit %s, end %s", what, self.ratio, self.target.name, self.eos)
         return generator
@@ -162,6 +162,11 @@ class OutputLengths:
                 net_input.setdefault("side_inputs", {})[SIDE] = lengths
             return prefix
         final_step = last_step(generator, net_input)
+        if lengths is None and prefix is not None and self.eos != "free":
+            raise Refusal(
+                f"--length-from predictor: not supported with --prefix-size and --length-eos {self.eos}. "
+                "Expected --length-eos free, or another value of --length-from. Remove --prefix-size."
+            )
         if lengths is not None:
             lengths = lengths.clamp(min=1)
             self._require_room(sample, lengths, generator, final_step)
@@ -206,7 +211,7 @@ class OutputLengths:
             raise Refusal(
                 f"sentence {number}: the requested length is {int(lengths[row])}. Expected at most {last_step}, the limit of "
                 f"--max-len-a {generator.max_len_a:g}, --max-len-b {generator.max_len_b} and the model's --max-target-positions. "
-                "Increase --max-len-b, or request a shorter output."
+                "Increase --max-len-b (in validation: max_len_b of --eval-bleu-args), or request a shorter output."
             )
         if self.eos == "exact" and int(lengths.min()) < generator.min_len:
             raise Refusal(
@@ -244,9 +249,9 @@ class OutputLengths:
 class LengthEnsemble(EnsembleModelWithAlignment):
     """Decode with requested lengths. They are added to the encoder output, so that beam search reorders them with the beams."""
 
-    def __init__(self, models: list[Any], lengths: OutputLengths):
+    def __init__(self, models: list[Any], lengths: OutputLengths, least: int = 1):
         super().__init__(models)
-        self.lengths = lengths
+        self.lengths, self.least = lengths, max(least, 1)
         self.end = lengths.dictionaries[1].eos()
 
     def forward_encoder(self, net_input: dict[str, Any]) -> list[dict[str, list[Tensor]]]:
@@ -262,15 +267,19 @@ class LengthEnsemble(EnsembleModelWithAlignment):
         return outs
 
     def _predict(self, outs: list[dict[str, list[Tensor]]], last_step: int) -> Tensor:
-        """Return the most likely lengths [B] under the predictors of all models, multiplied by --length-ratio."""
+        """Return the most likely lengths [B] under the predictors of all models, multiplied by --length-ratio.
+
+        The lengths are at least --min-len, and at most `last_step`.
+        """
         pairs = [(model.encoder.length_predictor, out) for model, out in zip(self.models, outs)]
         found = [predictor(out).log_softmax(-1) for predictor, out in pairs if predictor is not None]
         likely = torch.stack(found).logsumexp(0).argmax(-1)
         lengths = next(predictor.length(likely, out) for predictor, out in pairs if predictor is not None)
         wanted = self.lengths.scaled(lengths)
-        kept = wanted.clamp(1, last_step)
+        kept = wanted.clamp(self.least, last_step)
         if not kept.equal(wanted):
-            logger.warning("%d predicted lengths were not from 1 to %d", int(kept.ne(wanted).sum()), last_step)
+            changed = int(kept.ne(wanted).sum())
+            logger.warning("%d predicted lengths were not from %d to %d", changed, self.least, last_step)
         return kept
 
     def forward_decoder(

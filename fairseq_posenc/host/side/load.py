@@ -239,7 +239,7 @@ class FileInputs:
         The facts are the number and the hash of the relation labels, and the origin of the reorderings.
 
         Raise PositionError if a checkpoint was trained with other relation labels, with reorderings of another origin, or with
-        another value of --random-structure.
+        another value of --random-structure. All data folders must have the same labels and the same origin.
         """
         relations, trained = self._relations(), getattr(args, "relations", None)
         random, given = self.random_structure, getattr(args, "random_structure", None)
@@ -266,36 +266,40 @@ class FileInputs:
         return model
 
     def _require_labels(self, args: Any) -> None:
-        """Raise PositionError if the indices of the labels differ from the training run.
+        """Raise PositionError if the indices of the labels of a folder differ from the training run.
 
-        Checkpoints of earlier versions have no hash of the labels and are not checked.
+        Checkpoints of earlier versions have no hash of the labels. The labels of the first folder are then not checked.
         """
-        dictionary, trained = self._dictionary(), getattr(args, "relations_digest", None)
-        found = "" if dictionary is None else digest_of_relations(dictionary)
-        if trained is None:
-            args.relations_digest = found
-        elif trained != found:
-            raise PositionError(
-                f"{self.folders[0] / RELATIONS}: the numbers of the labels differ from the training of the model. Expected the "
-                "file of the training. Binarise the data with it: posenc side binarise --relations FILE."
-            )
+        for folder in self.folders:
+            dictionary, trained = self._dictionary(folder), getattr(args, "relations_digest", None)
+            found = "" if dictionary is None else digest_of_relations(dictionary)
+            if trained is None:  # a new model, which gets the labels of the first folder
+                args.relations_digest = found
+            elif trained != found:
+                raise PositionError(
+                    f"{folder / RELATIONS}: the numbers of the labels differ from the training of the model. Expected the "
+                    "file of the training. Binarise the data with it: posenc side binarise --relations FILE."
+                )
 
     def _require_source(self, args: Any) -> None:
-        source, trained = self._order_source(self.folders[0]), getattr(args, "order_source", None)
-        if trained is None:
-            args.order_source = source
-        elif trained != source:
-            raise PositionError(
-                f"{self.folders[0]}: reorderings from {source!r}. Expected {trained!r}, as in the training of the model. "
-                "Run posenc side order with the same source."
-            )
+        """Raise PositionError if the reorderings of a folder are of another origin than in the training run."""
+        for folder in self.folders:
+            source, trained = self._order_source(folder), getattr(args, "order_source", None)
+            if trained is None:  # a new model, which gets the origin of the first folder
+                args.order_source = source
+            elif trained != source:
+                raise PositionError(
+                    f"{folder}: reorderings from {source!r}. Expected {trained!r}, as in the training of the model. "
+                    "Run posenc side order with the same source."
+                )
 
     def _relations(self) -> int:
-        found = self._dictionary()
+        found = self._dictionary(self.folders[0])
         return 0 if found is None else len(found)
 
-    def _dictionary(self) -> Dictionary | None:
-        path = self.folders[0] / RELATIONS
+    @staticmethod
+    def _dictionary(folder: Path) -> Dictionary | None:
+        path = folder / RELATIONS
         return load_relations(path) if os.path.lexists(path) else None
 
     def maker(self, split: str, folder: Path, combine: bool, upsample_primary: int) -> FromFiles:

@@ -48,6 +48,8 @@ class OutputLengthTask(TranslationTask):
         return super().valid_step(sample, *args, **kwargs)
 
     def build_generator(self, models: list[Any], args: Namespace, *rest: Any, **kwargs: Any) -> Any:
+        for model in models:  # for validation, fairseq builds the generator before `build_model` of this class adds the model
+            self.lengths.add_model(model)
         generator = self.lengths.prepare(super().build_generator(models, args, *rest, **kwargs), models)
         return self.segments.prepare(generator, models)
 

@@ -143,10 +143,16 @@ def test_parts_of_the_training_data_are_combined(corpus, parts):
     assert [len(sentences[number].heads) for number in (0, 6, 12, 13)] == [6, 6, 5, 7]
 
 
-def test_shards_have_their_own_files(corpus, parts):
+def second(corpus):
+    """Return a corpus with another data folder."""
     other = dataclasses.replace(corpus, data=corpus.data.with_name("second"), folder=corpus.folder / "more")
     other.folder.mkdir()
-    binarise([write(other, "train", [2, 3], shift=1)], other.data, "subword_nmt")
+    return other
+
+
+def test_shards_have_their_own_files(corpus, parts):
+    other = second(corpus)
+    binarise([write(other, "train", [2, 3], shift=1)], other.data, "subword_nmt", relations=corpus.data / "dict.relations.txt")
     task = make(corpus, [corpus.data, other.data])
     model(task)
     for epoch, words in ((1, [6, 3]), (2, [3, 4]), (3, [6, 3])):
@@ -229,6 +235,20 @@ def test_a_checkpoint_must_have_the_numbers_of_the_relations(corpus, parts):
     model(make(corpus), "spr_rel", relations=8, relations_digest=trained.relations_digest)  # it does not read labels
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_all_shards_must_have_the_numbers_of_the_relations(corpus, parts, trained):
+    other = second(corpus)
+    binarise([write(other, "train", [2, 3])], other.data, "subword_nmt", relations=corpus.data / "dict.relations.txt")
+    folders, path = [corpus.data, other.data], other.data / "dict.relations.txt"
+    _, args = model(make(corpus, folders))
+    facts = {"relations": 8, "relations_digest": args.relations_digest} if trained else {}
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    line = f"{path}: the numbers of the labels differ from the training of the model"
+    refused(lambda: model(make(corpus, folders), **facts), line)
+    model(make(corpus, folders), "spr_rel", **facts)  # it does not read labels
+
+
 def test_a_checkpoint_must_fit_the_control(corpus, parts):
     line = ("this command uses the real structure, but the model was trained with --random-structure 3",)
     refused(lambda: model(make(corpus), random_structure=3), *line)
@@ -245,6 +265,17 @@ def test_a_checkpoint_must_have_the_source_of_the_orders(corpus):
     line = "reorderings from 'a preorderer'. Expected 'an oracle'", "posenc side order with the same source"
     refused(lambda: model(make(corpus), "xl_pe", order_source="an oracle"), *line)
     model(make(corpus), "sinusoidal", order_source="an oracle")  # it does not read orders
+
+
+@pytest.mark.parametrize("facts", [{}, {"order_source": "a preorderer"}], ids=["new", "trained"])
+def test_all_shards_must_have_the_source_of_the_orders(corpus, facts):
+    other = second(corpus)
+    for at, source in ((corpus, "a preorderer"), (other, "an oracle")):
+        binarise([at.write("train", [("a b", "a b")], order=["1 0"], order_source=[source])], at.data)
+    folders = [corpus.data, other.data]
+    line = f"{other.data}: reorderings from 'an oracle'. Expected 'a preorderer'"
+    refused(lambda: model(make(corpus, folders), "xl_pe", **facts), line)
+    model(make(corpus, folders), "sinusoidal", **facts)  # it does not read orders
 
 
 def test_one_side_input_has_one_maker(corpus, parts):
