@@ -2,6 +2,8 @@
 # can handle a signal at once and end the command.
 # shellcheck shell=bash
 
+recipe=$(CDPATH='' cd "${OLDPWD:-.}" && CDPATH='' cd "$(dirname "$0")" && pwd)/${0##*/}
+recipe=${recipe#"$PWD/"} # name of the recipe in messages, such as recipes/studies/pnat. The recipe has changed to the checkout
 DRY_RUN=${DRY_RUN:-} # used until the recipe has declared the option
 
 say() {

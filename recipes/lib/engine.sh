@@ -9,8 +9,6 @@
 # shellcheck shell=bash
 set -euo pipefail
 ! declare -F run_recipe >/dev/null || return 0 # already loaded, by a study that sources another recipe
-recipe=$(CDPATH='' cd "${OLDPWD:-.}" && CDPATH='' cd "$(dirname "$0")" && pwd)/${0##*/}
-recipe=${recipe#"$PWD/"} # name of the recipe in messages, such as recipes/studies/pnat
 
 source recipes/lib/options.sh
 source recipes/lib/commands.sh

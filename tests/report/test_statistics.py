@@ -69,6 +69,13 @@ def test_the_interval_of_a_mean_is_not_that_of_a_pair():
     assert in_pairs.low.tolist() == plain.low.tolist() and in_pairs.high.tolist() == plain.high.tolist()
 
 
+@pytest.mark.parametrize("paired", (False, True))
+def test_equal_scores_of_all_seeds_have_no_p(paired):
+    """The mean of these scores is not exactly equal to the scores."""
+    found = compare(table([36.1] * 3, [34.7] * 3, [35.3] * 3), 0, paired=paired)
+    assert np.isnan(found.p).all() and found.low.tolist() == pytest.approx([36.1, 34.7, 35.3])
+
+
 def test_the_interval_of_a_mean_is_students():
     scores = table(ONE, [38.0])
     found = compare(scores, 0, pool(scores))

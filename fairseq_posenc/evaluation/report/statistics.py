@@ -21,6 +21,7 @@ ALPHA = 0.05  # level of every test after Holm's correction. Intervals have the 
 WELCH_SEEDS = 3  # minimum number of seeds for Welch's test, in which each row has its own variance
 FEWEST_DEGREES = 2  # minimum degrees of freedom of a pooled variance
 FLOOR, CEILING = 5.0, 95.0  # rows whose mean is outside these limits are not pooled, because their variance is small
+_ROUNDING = 1e-9  # a smaller standard error is a rounding error: the scores of all seeds are equal
 WIDE = 20.0  # if the means of a table differ by more than this number of points, the logit scale is used
 
 POINTS, LOGIT = "points", "logit"  # scales on which variances are pooled
@@ -140,7 +141,7 @@ def compare(
             error = np.where((n == scores.shape[-1]) & (n == n[at]), error, np.nan)
         degrees = np.where(welch, welch_degrees, nu[..., None])
         distance = np.where(welch, mean - mean[at], z - z[at])
-        p = np.where(error > 0, 2 * stdtr(degrees, -np.abs(distance) / error), np.nan)
+        p = np.where(error > _ROUNDING, 2 * stdtr(degrees, -np.abs(distance) / error), np.nan)
         p[..., baseline] = np.nan
         margin = np.where(np.isnan(p), np.nan, stdtrit(degrees, 1 - ALPHA / 2) * error)
         pooled_margin = stdtrit(pooled[1], 1 - ALPHA / 2)[..., None] * np.sqrt(pooled[0][..., None] / n)
