@@ -167,7 +167,7 @@ def test_generation_beyond_the_training_length(spec):
     assert logits(model, source, target).isfinite().all()
 
 
-# -- methods that count tokens or keys, beside methods that change positions -----------------------------------------------
+# -- methods that count tokens or keys, next to methods that change positions ----------------------------------------------
 
 
 def pair_of_models(moving: str, spec: str, site: str) -> tuple:

@@ -127,10 +127,9 @@ def _require_options_of_lengths(args: argparse.Namespace) -> None:
     """Raise PositionError for an option that --view lengths does not use."""
     parser = argparse.ArgumentParser()
     configure(parser)
-    used = {"runs", "view", "output", "name"}
-    given = [name for name, value in vars(args).items() if name not in used and value != parser.get_default(name)]
-    for name in given:
-        if any(action.dest == name for action in parser._actions):
+    defaults = vars(parser.parse_args(["RUNS"]))
+    for name in sorted(defaults.keys() - {"runs", "view", "output", "name"}):
+        if getattr(args, name) != defaults[name]:
             option = f"--{name.replace('_', '-')}"
             raise PositionError(f"{option}: no effect with --view lengths. Expected --output or --name. Remove {option}.")
 

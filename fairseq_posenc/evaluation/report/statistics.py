@@ -94,7 +94,7 @@ def poolable(n: Array, mean: Array, percent: bool = True) -> Array:
 
 
 def _inside(mean: Array, percent: bool) -> Array:
-    """Return for each row whether its mean is between FLOOR and CEILING. If the scores are no percentages, return True."""
+    """Return for each row whether its mean is between FLOOR and CEILING. If the scores are not percentages, return True."""
     return (mean > FLOOR) & (mean < CEILING) | (not percent)
 
 
