@@ -2,15 +2,20 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from fairseq_posenc import registry
-from fairseq_posenc.cli import main
+from fairseq_posenc.bench.command import with_defaults
+from fairseq_posenc.bench.settings import Settings
+from fairseq_posenc.bench.variants import variants
+from fairseq_posenc.cli import main, make_parser
+from fairseq_posenc.core import PositionError
 from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry.architectures import SIZES
-from tests.documents import Reader, blocks, read, section
+from tests.documents import Reader, blocks, documents, read, section
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,6 +23,39 @@ ROOT = Path(__file__).parents[2]
 def python_of(document: str) -> list[str]:
     """Return the Python blocks of a document, in their order."""
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / document).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+RECIPE_PAGES = [str(path.relative_to(ROOT)) for path in (ROOT / "recipes").rglob("README.md")]
+
+
+def posenc_commands(text: str) -> list[list[str]]:
+    """Return the arguments of every posenc command, in code type or on a line of a block."""
+    joined = re.sub(r"\\\n", " ", text)
+    found = re.findall(r"`(?:[^`]*;\s)?posenc\s+([^`]+)`", joined) + re.findall(r"^\s*posenc (.+)$", joined, re.MULTILINE)
+    return [shlex.split(re.split(r"[|;>]|&&", command)[0], comments=True) for command in found]
+
+
+@pytest.mark.parametrize("page", [*documents(), *RECIPE_PAGES, "results/README.md"])
+def test_printed_commands_have_options_that_exist(page):
+    """The text can name a command without all its arguments. Nothing runs here."""
+    for arguments in posenc_commands(read(page)):
+        try:
+            make_parser(arguments[0]).parse_args([argument.replace("$SENTENCES", "10") for argument in arguments])
+        except PositionError as error:
+            assert re.search("arguments are required|expected one argument", str(error)), (arguments, str(error))
+        except SystemExit as end:  # --help and --version
+            assert not end.code, arguments
+
+
+@pytest.mark.parametrize(("page", "number"), [("results/README.md", 6), ("CONTRIBUTING.md", 2)])
+def test_printed_benchmarks_have_settings_that_exist(page, number):
+    """The benchmarks run for minutes or hours. Other tests run small benchmarks."""
+    commands = [arguments for arguments in posenc_commands(read(page)) if arguments[0] == "bench" and len(arguments) > 1]
+    assert len(commands) >= number
+    for arguments in commands:
+        settings = Settings.of(with_defaults(make_parser("bench").parse_args(arguments)))
+        assert settings.output
+        assert all(variants(settings.specs or registry.names(), site) for site in settings.sites)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
