@@ -1,4 +1,4 @@
-"""Regenerate the committed parts of the documentation that are generated. Run: python docs/renew.py"""
+"""Regenerate the generated parts of the documentation that are in the git repository. Run: python docs/renew.py"""
 
 import sys
 from pathlib import Path

@@ -35,5 +35,5 @@ def __getattr__(name: str):
     return getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
 
 
-if "fairseq" in sys.modules:  # as when fairseq imports its --user-dir
+if "fairseq" in sys.modules:  # for example, if fairseq imports this package as its --user-dir
     from .host import plugin  # noqa: F401

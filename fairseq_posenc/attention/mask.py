@@ -30,7 +30,7 @@ class AttentionMask:
     allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S]
     fully_masked: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries without allowed keys
     logits: Tensor | None = None
-    causal: bool = False  # the causal mask is the only mask, and there is no bias
+    causal: bool = False  # whether the causal mask is the only mask, and there is no bias
     _numbers: dict = field(default_factory=dict, compare=False, repr=False)  # dtype -> result of `numbers`
 
     @classmethod
@@ -58,8 +58,8 @@ class AttentionMask:
         """
         bias, allowed = self.bias, self.allowed
         if bias is not None and bias.requires_grad:
-            # convert before the merge, because a bias with one entry for all sentences is smaller than the merged result.
-            # Make the bias contiguous, because the memory-efficient kernel does not support gaps between columns
+            # convert the bias before the merge, because the merged result can have one matrix per sentence. Make the bias
+            # contiguous, because the memory-efficient kernel does not support gaps between columns
             return merged(bias if dtype is None else bias.to(dtype, memory_format=torch.contiguous_format), allowed)
         if bias is None and allowed is None:
             return None
@@ -103,9 +103,9 @@ class AttentionMask:
 
 
 def _aligned(bias: Tensor | None, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return the bias with -inf where `allowed` is False.
+    """Return the bias with -inf where `allowed` is False. Without a bias, the other numbers are 0.
 
-    The result is a view of a tensor with rows of a multiple of 8 elements.
+    The number of elements of each row in memory is a multiple of 8. If necessary, the result is a view of a larger tensor.
     """
     if bias is not None:
         whole, columns = merged(bias, allowed).to(dtype), bias.size(-1)

@@ -23,7 +23,7 @@ from .site_positions import SitePositions
 #: on a CPU and on an accelerator. Blocks are used if the batch has enough scores for _FEWEST_BLOCKS
 #: blocks, and each head has at least _LONG scores per sentence
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
-#: minimum number of queries for which additional channels of queries and keys are faster on an accelerator than a bias matrix
+#: on an accelerator, additional channels of queries and keys are faster than a bias matrix from this number of queries on
 _CHANNELS_FROM_LENGTH = 128
 #: narrowest width of queries and keys that torch's memory-efficient kernel takes without padding
 _NARROWEST = 8
@@ -51,12 +51,13 @@ class Attention(nn.Module):
             raise ValueError(f"embed_dim={embed_dim} is not divisible by num_heads={num_heads}")
         self.num_heads, self.dropout, self.retains_dropout = num_heads, dropout, False
         key_dim = embed_dim if key_dim is None else key_dim
-        # created and initialised in fairseq's order. Optimizer states and the random numbers of a seed depend on this order
+        # projections are created and initialised in fairseq's order. Optimizer states, and the random numbers of a seed, depend
+        # on this order
         for name, width in {"key": key_dim, "value": key_dim, "query": embed_dim}.items():
             self.register_module(f"{name[0]}_proj", nn.Linear(width, embed_dim) if name in projections else None)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
         for projection in (self.k_proj, self.v_proj, self.q_proj):
-            if projection is not None:  # fairseq initialises projections of equal width and of different width in different ways
+            if projection is not None:  # in fairseq, the gain depends on whether the keys have the width of the queries
                 nn.init.xavier_uniform_(projection.weight, gain=2**-0.5 if key_dim == embed_dim else 1.0)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
@@ -103,7 +104,7 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries [B, H, T, D], and keys and values [B, H, S, D], after the hooks `project_input`, `rotate` and `scale`.
 
-        In decoding, the keys and values include all earlier steps. If `attend` is recurrent, only the new steps are returned.
+        In decoding, the keys and values include all earlier steps. If `attend` is recurrent, they include only the new steps.
         """
         x = positions.project_input("query", query, ctx.queries, ctx)
         q = self._heads(self.q_proj, x)
@@ -185,9 +186,11 @@ class Attention(nn.Module):
         return self.fused(positions, ctx, *wide, mask)[0][..., : v.size(-1)]
 
     def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
-        """Return the sum of the terms that are added to the scores on an accelerator, in the dtype of the queries.
+        """Return the sum of `content`, the bias, and -inf for masked keys, in the dtype of `q`.
 
-        The terms are the sum of the hooks `content_scores`, the bias, and -inf for masked keys.
+        In `fused`, `content` is the sum of the hooks `content_scores`, or None. In `_explicit_output`, `content` contains all
+        scores before bias and mask, and `q` contains the values. If content is None and `mask.causal` is set, the result does
+        not contain the mask. The function is called only on accelerators.
         """
         if content is None:
             return self._numbers(mask, ctx, q.dtype)
@@ -200,9 +203,9 @@ class Attention(nn.Module):
 
     @staticmethod
     def _numbers(mask: AttentionMask, ctx: AttentionContext, dtype: torch.dtype, wide: bool = False) -> Tensor | None:
-        """Return the bias with -inf for masked keys, in this dtype, and in the range of this dtype.
+        """Return the bias with -inf for masked keys, in this dtype. Without a bias, return `mask.numbers(dtype)`.
 
-        With `wide`, the bias is not converted. Without a bias, the function returns `mask.numbers(dtype)`.
+        If biases could overflow in this dtype, subtract the largest number of each query. With `wide`, do not convert the bias.
         """
         if mask.bias is None:
             return mask.numbers(dtype)
@@ -260,7 +263,10 @@ class Attention(nn.Module):
 
     @staticmethod
     def _allowed(ctx: AttentionContext, mask: AttentionMask, q: Tensor, k: Tensor) -> Tensor | None:
-        """Return the keys of each query, bool [B or 1, H or 1, T or 1, S]. A causal mask is computed once for all layers."""
+        """Return which keys each query may attend to, bool [B or 1, H or 1, T or 1, S], or None for all keys.
+
+        A causal mask is computed once for all layers.
+        """
         if not mask.causal:
             return mask.allowed
         queries, keys = q.size(2), k.size(2)
@@ -274,8 +280,8 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, None]:
         """Compute `explicit` in blocks of queries, if the sentences are long and the methods support blocks.
 
-        The backward pass recomputes each block, so that the scores are not stored. In all other cases, all queries
-        are computed at once.
+        Otherwise, compute all queries at once. With blocks, the backward pass computes each block again, so that the scores are
+        not stored.
         """
         queries, keys = q.size(2), k.size(2)
         block, scores = _BLOCK_ON_CPU if devices.on_cpu(q) else _BLOCK, q.size(0) * q.size(1) * queries * keys
@@ -297,9 +303,9 @@ class Attention(nn.Module):
         """Return the output of `explicit` for the keys of the context.
 
         The keys of the context are the first keys of `k` and `v`. On an accelerator, scaled_dot_product_attention computes the
-        softmax of the scores and the sums of values. The mask of this call is the scores, in the precision of the values. The
-        queries and keys of this call are zeros. In decoding, and for methods that read the attention weights, `explicit` is
-        called instead. A decoding step is too short to benefit from scaled_dot_product_attention.
+        softmax of the scores and the sums of values. This function passes the scores to it as the mask, in the precision of the
+        values. It passes zeros as queries and keys. On a CPU, in decoding, and for methods with the hook `content_values`, this
+        function calls `explicit` instead. A decoding step is too short to benefit from scaled_dot_product_attention.
         """
         seen = ctx.keys.ids.size(1)
         if seen < k.size(2):
@@ -329,7 +335,7 @@ class Attention(nn.Module):
 
     @staticmethod
     def unmasked(positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor) -> Tensor:
-        """Return the scaled scores before any bias and mask, in the precision of the hook results: [B, H, T, S]."""
+        """Return the scaled scores before any bias and mask: [B, H, T, S]. The scores are not converted to float32."""
         scaled = positions.scale_product(q, ctx)
         scores = (scaled * ctx.scale) @ k.transpose(-1, -2)
         scores = positions.apply_chain("rescale", scores, scaled, k, ctx=ctx)
@@ -342,11 +348,15 @@ class Attention(nn.Module):
 def _may_overflow(ctx: AttentionContext, dtype: torch.dtype) -> bool:
     """Return whether the biases of all keys of a query can be below the smallest number of this dtype.
 
-    The smallest number of float16 is -65504. In self-attention, the distance from a query to its nearest key is small.
+    The smallest number of float16 is -65504. In self-attention, the bias of the nearest key cannot be below this number,
+    because the distance to this key is small.
     """
     return dtype == torch.float16 and ctx.cross
 
 
 def _up_to_zero(numbers: Tensor) -> Tensor:
-    """Subtract the largest number of each query from numbers that are added to the scores. The softmax does not change."""
+    """Subtract from the numbers of each query their largest number.
+
+    The numbers are added to the scores, so that this does not change the softmax.
+    """
     return numbers - numbers.amax(-1, keepdim=True).detach()

@@ -1,4 +1,4 @@
-"""An attention module with positions for any Transformer."""
+"""An attention module with position methods. Any Transformer can use the module."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class PositionalAttention(Attention):
     Shapes: query [T, B, C], key and value [S, B, C] -> output [T, B, C] and weights [B, T, S] or None.
     `key_padding_mask` is bool [B, S], True at padding on the left or right. `attn_mask` is [T, S]: True for forbidden keys, or
     numbers that are added to the scores. With site="decoder", the attention is causal. With an incremental state, the queries are
-    the newest steps. `side_inputs` are the side inputs of the methods by name. Their token axes have one entry per column of the
-    batch, including padding.
+    the newest steps. `side_inputs` are the side inputs of the methods by name. The token axes of a side input have one entry
+    per column of the batch, including padding.
     Raises: PositionError for a wrong spec, a sentence that is too long, or a mask that the method does not support.
     """
 
@@ -75,7 +75,10 @@ class PositionalAttention(Attention):
         key_positions: Tensor | None = None,
         side_inputs: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Return scaled scores before any mask: [T, B, C], [S, B, C] and positions [T], [S] or [B, .] -> [B, H, T, S].
+        """Return scaled scores before any mask.
+
+        Shapes: query [T, B, C], key [S, B, C], query_positions [T] or [B, T], key_positions [S] or [B, S] -> [B, H, T, S].
+        Without given positions, queries and keys have the positions 0, 1, ...
 
         A side input with the axes "B S S" must have the shape [B, T, S, ...], with one entry per pair of these queries and keys.
         """
@@ -107,7 +110,10 @@ class PositionalAttention(Attention):
     def _context(
         self, query: Tensor, key: Tensor, padding: Tensor | None, state: State | None, side: SideInputs
     ) -> AttentionContext:
-        """Return the context. Positions count tokens without padding. Queries follow the steps that are stored in the state."""
+        """Return the context. Positions count tokens without padding.
+
+        With an incremental state, the queries are the steps after the steps that the state has counted.
+        """
         dims, device, seen = self.positions.dims, query.device, 0
         if state is not None:
             known = state.get("steps")
@@ -139,10 +145,10 @@ def build_attention(
 
     Args:
         site: encoder, decoder (causal) or cross.
-        relations: number of relations between words, for methods that read relations.
+        relations: number of entries of dict.relations.txt, as in `Dims`, for methods that read relations.
 
     Raises:
-        PositionError: The spec is wrong, or a method is not defined at the site.
+        PositionError: The spec or a size is wrong, a method is not defined at the site, or a method acts outside the attention.
     """
     if min(num_heads, embed_dim) < 1:
         raise PositionError(

@@ -27,7 +27,8 @@ _SIDES = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cro
 class SitePositions(nn.Module):
     """Contain the methods of one site.
 
-    Vectors pass through the methods in the order of the spec. Terms are added. Masks intersect.
+    Vectors pass through the methods in the order of the spec. Terms of several methods are added. A query attends to a key only
+    if all masks allow this key.
 
     Raise PositionError if two methods cannot be combined.
     """
@@ -100,7 +101,7 @@ class SitePositions(nn.Module):
     def _refuse_positions_beside_counts(self) -> None:
         """Raise PositionError if one method changes positions, and another method counts tokens.
 
-        The other method has the attribute `counts_tokens`, or its hook `positions` reads token numbers, which are integers.
+        The other method has `counts_tokens`, or it has the hook `positions` and position_type="integer".
         """
         for moving in self._before_layers["positions"]:
             for other in self.methods:
@@ -220,12 +221,13 @@ class SitePositions(nn.Module):
         """Multiply queries [B, H, T, D] by the results of the hook `scale` that are tensors.
 
         The hook `content_scores` reads queries without these factors. If a method has this hook, return the queries unchanged.
-        `scale_product` then multiplies them. The constant scale ctx.scale is applied later, in the product of queries and keys.
+        `scale_product` then multiplies the queries by the factors. The constant scale ctx.scale is applied later, in the
+        product of queries and keys.
         """
         return q if self.uses("content_scores", ctx.layer) else self._scaled(q, ctx)
 
     def scale_product(self, q: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the queries of the product of queries and keys, from the result of `scale_queries`: [B, H, T, D] -> same."""
+        """Return the queries for the product of queries and keys: [B, H, T, D] -> same. `q` is a result of `scale_queries`."""
         return self._scaled(q, ctx) if self.uses("content_scores", ctx.layer) else q
 
     def _scaled(self, q: Tensor, ctx: AttentionContext) -> Tensor:
@@ -279,8 +281,8 @@ class SitePositions(nn.Module):
     def positions(self, at: Positions, rows: int, ctx: AttentionContext) -> Positions:
         """Return the position ids after the hook `positions`. In training, each sentence has its own ids: [rows, T].
 
-        The tables of the methods have a row for each token, but not for padding after the last position. Such padding has the
-        last row.
+        In training, padding after a sentence can have positions beyond the smallest table of the methods. The function replaces
+        these positions by the last row number of this table.
         """
         given = ids = at.ids.expand(rows, -1) if self.training else at.ids
         for method in self._before_layers["positions"]:
@@ -335,7 +337,7 @@ class SitePositions(nn.Module):
             masks.append(torch.ones(1, 1, queries, keys, dtype=torch.bool, device=ctx.keys.ids.device).tril(keys - queries))
         for mask in masks:
             allowed = mask if allowed is None else allowed & mask
-        # for the first queries of a left-padded sentence, all keys are padding
+        # for the first queries of a left-padded sentence, all keys that the causal mask allows are padding
         may_mask_fully = self.uses("mask", ctx.layer) or (causal and ctx.key_padding is not None)
         return AttentionMask.of(bias, allowed, may_mask_fully)
 

@@ -23,7 +23,10 @@ _PAD, _FIRST = 1, 4
 
 
 def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return source and target, [B, T] each. Half of the sources are a fifth shorter and left-padded, as in fairseq."""
+    """Return source and target, [B, T] each.
+
+    One half of the source sentences is shorter by one fifth. The padding is on the left, as in fairseq.
+    """
     generator = torch.Generator().manual_seed(1)
     source, target = (torch.randint(_FIRST, WORDS, (batch, length), generator=generator) for _ in range(2))
     source[: batch // 2, : length // 5] = _PAD
@@ -58,7 +61,7 @@ def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:
 def inference(model: nn.Module, source: Tensor, target: Tensor, given: dict[str, Any] | None = None) -> Action:
     """Return a forward pass in evaluation.
 
-    `given` are the inputs of `extras`. If `given` is None, the inputs are computed here.
+    `given` is the result of `extras`. If `given` is None, this function calls `extras`.
     """
     given = extras(methods(model), source) if given is None else given
 

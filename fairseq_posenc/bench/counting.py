@@ -45,7 +45,10 @@ def counted(action: Callable[[], Any], device: torch.device) -> Counts:
 
 
 def operators(action: Callable[[], Any], device: torch.device) -> dict[str, float]:
-    """Return the time of every operator in one run, in milliseconds. The time of called operators is not included."""
+    """Return the time of every operator in one run, in milliseconds.
+
+    The time of an operator does not include the time of the operators that it calls.
+    """
     on_device = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_device else ProfilerActivity.CPU]) as found:
         for _ in range(_PROFILED):
@@ -114,8 +117,8 @@ def _attention_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v:
     return sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape)
 
 
-#: PyTorch's formulas for the number of operations, and formulas that PyTorch lacks: products in place, and fused attention on a
-#: CPU. For causal attention, masked scores count as well
+#: PyTorch's formulas for the number of operations. PyTorch has no formulas for in-place matrix products and for fused attention
+#: on a CPU, so this table adds them. For causal attention, masked scores count as well
 _FORMULAS = {
     **flop_registry,
     torch.ops.aten.addmm_: flop_registry[torch.ops.aten.addmm],

@@ -45,7 +45,7 @@ def run(settings: Settings) -> int:
     if settings.output:
         files.make_folder(settings.output)
         results = unpacked({**results, "rows": files.finished(settings.output, results["settings"], _FILE)})
-        if settings.profile:  # count rows without places again
+        if settings.profile:  # rows without places (see `packed`) are counted again
             results["rows"] = [row for row in results["rows"] if "places" in row[tables.measures([row])[0]]]
     done, progress = {row["method"] for row in results["rows"]}, Progress()
     for variant in listed:
@@ -75,9 +75,9 @@ def record(settings: Settings) -> dict[str, Any]:
 
 
 def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]]:
-    """Count a training step, a forward pass in evaluation, and a step of beam search. Yield (measure, count) for each shape.
+    """Count a training step, a forward pass in evaluation, and a step of beam search, for each shape.
 
-    Leave out the shapes that the options of the method do not allow.
+    Yield (measure, count) for each of these actions. Leave out the shapes that the options of the method do not allow.
     """
     _load_kernels()
     for batch, length in settings.shapes:
@@ -97,7 +97,10 @@ def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]
 
 @cache
 def _load_kernels() -> None:
-    """Run one training step before the counted steps. The first step imports modules and frees some tensors later."""
+    """Run one training step before the counted steps.
+
+    The first step of a process imports modules, and frees some tensors later than the other steps.
+    """
     values, model = Values(), models.build(Variant(STOCK, None), "_tiny", 8, CPU, torch.bfloat16)
     source, target = (values.moved(x) for x in actions.sentences(2, 6, CPU))
     count(_training(values.move(model), source, target, {}), values)
@@ -159,7 +162,10 @@ def _places(found: Count) -> dict[str, list[int]]:
 
 
 def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
-    """Return lines with the changed numbers of a row, and with the operators and source lines that cause the change."""
+    """Compare a new count with a row of earlier counts. Return one line for each number that has changed.
+
+    The lines after these numbers name the operators and the source lines that cause the change.
+    """
     known, lines = row[measure], []
     for name, value in found.totals().items():
         if value != known[name]:

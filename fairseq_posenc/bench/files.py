@@ -1,4 +1,6 @@
-"""Write the files of a benchmark: JSON and CSV with every number, Markdown tables, and a plot.
+"""Write the files of a benchmark: JSON, CSV, Markdown tables, and a plot. JSON contains every number.
+
+CSV contains every number except the times of operators.
 
 The plot shows time and memory by sentence length.
 """
@@ -58,7 +60,7 @@ def write(results: dict[str, Any], folder: Path) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Round floating-point numbers to six digits, which is more precise than the measurement."""
+    """Round floating-point numbers to six significant digits. The measurement is less precise."""
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):

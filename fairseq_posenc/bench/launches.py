@@ -78,9 +78,9 @@ class Cost:
 class Count(Cost):
     """Cost of one run.
 
-    `peak` is the maximum memory of its tensors in bytes. `float64` is the number of operators on the device with float64 results.
-    `host` is the number of tensors created on the CPU. `places` contains the cost by operator and function, and `lines` the
-    source lines of each place.
+    `peak` is the maximum memory, in bytes, of the tensors of the run. `float64` is the number of operators on the device with
+    float64 results. `host` is the number of operators that create tensors on the CPU. A place is an operator and the function
+    that calls it. `places` contains the cost of each place. `lines` contains the source lines of each place.
     """
 
     peak: int = 0
@@ -183,10 +183,13 @@ class _Counter(TorchDispatchMode):
         self.count.lines.setdefault(where, Counter())[line] += launches + waits
 
     def _place(self) -> tuple[str, str]:
-        """Return the innermost function of this package, or else of fairseq, and the source line in this function.
+        """Return the function to which an operator belongs, and the source line in this function.
 
-        For an operator in a backward pass, return the function of the forward pass. If this package defines the backward pass
-        itself, return the function of this backward pass.
+        This is the innermost calling function of this package. If no function of this package calls the operator, it is the
+        innermost calling function of fairseq.
+
+            For an operator in a backward pass, return the function of the forward pass. If this package defines the backward pass
+            itself, return the function of this backward pass.
         """
         node = torch._C._current_autograd_node()
         found = _caller()

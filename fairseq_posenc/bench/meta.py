@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 META, CPU = torch.device("meta"), torch.device("cpu")
-#: maximum number of elements of a result whose values are computed
+#: the values of a result are not computed if the result has more elements
 _LARGEST = 2**26
 #: alignment of a mask for memory-efficient attention in PyTorch, in elements
 _ALIGNMENT = 8
@@ -173,8 +173,9 @@ def attention(
 ) -> Tensor:  # fmt: skip
     """Compute attention with the operator that PyTorch selects on CUDA.
 
-    In half precision and without a mask, the operator is flash attention. Otherwise it is memory-efficient attention. As in
-    PyTorch, a boolean mask is converted to numbers, and a mask with unaligned rows is padded.
+    In half precision, without a mask, and with equal widths of queries and values, the operator is flash attention. Otherwise
+    it is memory-efficient attention. As in PyTorch, a boolean mask is converted to numbers, and a mask with unaligned rows is
+    padded.
     """
     assert not enable_gqa
     if attn_mask is None and q.dtype in _HALF and q.size(-1) == v.size(-1):

@@ -79,7 +79,7 @@ class Pair:
     @property
     def library(self) -> str:
         """Name and version of the installed library, such as `transformers 5.24.0`."""
-        # on Python 3.10, the table contains only packages with a file top_level.txt
+        # on Python 3.10, packages_distributions() returns only packages with a file top_level.txt
         (name, *_) = _distributions().get(self.package, [self.package.replace("_", "-")])
         return f"{name} {importlib.metadata.version(name)}"
 
@@ -177,7 +177,7 @@ def _gpt_neox(sizes: Sizes) -> PeerAttention:
         attention_dropout=0.0, hidden_dropout=0.0, attn_implementation="sdpa",
     )  # fmt: skip
     module = GPTNeoXAttention(config, layer_idx=0)
-    module.rotary_emb = GPTNeoXRotaryEmbedding(config=config)  # since transformers 4.48, not part of the attention module
+    module.rotary_emb = GPTNeoXRotaryEmbedding(config=config)  # since transformers 4.48, attention does not contain it
 
     def attend(x: Tensor) -> Tensor:
         at = torch.arange(x.size(1), device=x.device).unsqueeze(0)

@@ -13,7 +13,10 @@ import torch
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median over all rounds, and the quartiles. With fewer than four rounds, minimum and maximum replace the quartiles."""
+    """Median and quartiles of the ratios of all rounds.
+
+    With fewer than four rounds, minimum and maximum replace the quartiles.
+    """
 
     median: float
     low: float

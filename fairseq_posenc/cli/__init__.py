@@ -42,7 +42,7 @@ RENAMED = {name: f"data {name}" for name in ("language", "multi30k", "wmt18")}
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose error messages have one line, as all other errors."""
+    """A parser that raises PositionError, so that its error messages have one line like all other error messages."""
 
     def error(self, message: str) -> NoReturn:
         command = self.prog.removeprefix("posenc").strip()

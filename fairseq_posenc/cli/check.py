@@ -25,7 +25,7 @@ from ..registry.spec import MethodSpec, build, parse, sites_of
 ALL = "all"
 #: number of relations between words, as in a treebank, for methods with one table row per relation
 _RELATIONS = 50
-#: suffix of a control, the same method with random trees or graphs
+#: suffix of a control: the same method with random trees, graphs or reorderings
 RANDOM = "@random"
 
 
@@ -169,7 +169,7 @@ def methods_of(specs: dict[str, str]) -> list[MethodSpec]:
 
 
 def side_files(specs: dict[str, str]) -> set[str]:
-    """Return the side files that the methods of these specs read."""
+    """Return the kinds of side files that the methods of these specs read."""
     return {kind for method in methods_of(specs) for kind in registry.card(method.name).side_files(method.options)}
 
 

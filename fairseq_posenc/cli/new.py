@@ -15,7 +15,7 @@ from ..registry import external
 from ..registry.declarations import PUBLIC, RESERVED
 
 _TEMPLATES = Path(__file__).with_name("templates")
-#: names that the written file contains, or that cards can use
+#: class names that are not allowed, because the written file contains them or cards can use them
 _TAKEN = {*PUBLIC, "AttentionContext", "Literal", "Optional", "Options", "PositionMethod", "Tensor"}
 
 

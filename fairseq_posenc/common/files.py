@@ -1,4 +1,4 @@
-"""Read text files and write files. Errors are one line, and no partial file remains."""
+"""Read text files and write files. Error messages have one line, and a failed write leaves no partial file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def unwritable(path: object, error: Exception) -> str:
 def require_regular(path: Path, largest: int | None = None) -> None:
     """Raise PositionError unless this is a regular file of at most `largest` bytes.
 
-    A folder, a device, a pipe and a missing file raise the error too.
+    For example, the function raises this error for a folder, a device, a pipe or a missing file.
     """
     try:
         found = path.stat()

@@ -20,5 +20,5 @@ def join(items: Sequence[str], shown: int = 3, separator: str = ", ") -> str:
 
 
 def shorten_words(text: str, width: int = 255) -> str:
-    """Return the text, with every word of more than `width` characters shortened, for example the path of a file."""
+    """Return the text with shortened words. A word, such as a path, is shortened if it has more than `width` characters."""
     return re.sub(rf"\S{{{width + 1},}}", lambda word: shorten(word[0], width), text)

@@ -1,4 +1,4 @@
-"""Progress of a long measurement on standard error."""
+"""Print the progress of a long computation on standard error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PAUSE = 20.0
 
 
 class Progress:
-    """Print progress. On a terminal, one line is overwritten. To other outputs, one line is written every 20 seconds."""
+    """Print progress. A terminal shows only the latest line. Other outputs get at most one line per 20 seconds."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()

@@ -20,7 +20,7 @@ def versions() -> dict[str, str]:
 def commit(checkout: Path = Path(__file__).parents[2]) -> str | None:
     """Return the git commit of a checkout, with "-dirty" if tracked files are changed.
 
-    Return None for an installation without a checkout.
+    Return None for an installation without a checkout, or if git fails.
     """
     if not (checkout / ".git").exists():
         return None

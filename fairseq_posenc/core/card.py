@@ -50,9 +50,8 @@ class MethodCard:
     directional: False if reversing a sentence only reverses the order of its scores. A causal mask is not considered.
     stochastic: the scores may be random. The equation then describes their mean.
     losses: names of the loss terms that the method adds with ctx.add_loss. Training then requires this plugin's criterion.
-    default_specs: the specs of the architecture `posenc_<name>`, by site. If the encoder or the decoder has no entry, this site
-    uses the method, provided that the method supports the site. If the method does not support the site, the site has no
-    method. Cross-attention without an entry has no method.
+    default_specs: the specs of the architecture `posenc_<name>`, by site. Encoder and decoder without an entry use the method
+    if the method supports the site. Otherwise, they have the spec none. Cross-attention without an entry has the spec none.
     documents: the method reads documents. The dictionaries must contain the token that separates sentences.
     local: the method's mask restricts attention to one sentence. The options --SITE-global-layers
     add a second attention without this mask.

@@ -55,7 +55,8 @@ class AttentionContext:
     causal: the attention masks the keys after each query. The scores of masked keys have no effect.
     cross: queries and keys belong to different sequences.
     scale: factor of the product of queries and keys in this layer.
-    dropout: dropout probability of attention weights, 0 in evaluation. A method that overrides `attend` must apply this dropout.
+    dropout: dropout probability of attention weights. It is 0 in evaluation, except with --retain-dropout. A method that
+    overrides `attend` must apply this dropout.
     inputs: hidden states of queries [B, T, C] and keys [B, S, C] inside an attention. Before the attention, `inputs` is None.
     state: set while decoding step by step. `keys` then contains all positions up to now, and `queries` only the new positions.
     """
@@ -73,8 +74,8 @@ class AttentionContext:
     #: [B, T'], the tokens up to the last query, if they differ from `tokens`: in cross-attention, and in a block of queries
     query_tokens: Tensor | None = None
     source: Tensor | None = None  # [B, S'], the tokens of the source sentences. None if the model does not provide tokens
-    #: bool [B or 1, H or 1, T or 1, S], the keys to which each query may attend. Only set for the hooks `rescale` and
-    #: `content_values`. None: all keys
+    #: bool [B or 1, H or 1, T or 1, S], the keys to which each query may attend. Only the hooks `rescale` and `content_values`
+    #: may read this field. None: all keys
     allowed: Tensor | None = None
     project: Callable[[str, Tensor], Tensor] | None = None  # ("query" or "key", [..., T, C]) -> [..., H, T, D]
     state: State | None = None
@@ -100,7 +101,7 @@ class AttentionContext:
 
     @property
     def first_query(self) -> int | None:
-        """Return the index of the first query among the keys if the queries are consecutive keys. Otherwise, return None."""
+        """Return the column of the key that belongs to the first query, or None if the queries are not consecutive keys."""
         queries, keys = self.queries.ids.size(1), self.keys.ids.size(1)
         if self.cross or self.block_start is not None:
             return None if self.cross else self.block_start
@@ -147,7 +148,7 @@ class AttentionContext:
         self.store.add_loss(name, value)
 
     def add_mean(self, name: str, total: Tensor, count: Tensor) -> None:
-        """Log a mean over the batch, from the sum [B] and the number of summands [B] of each sentence."""
+        """Log a mean over the batch. `total` [B] is the sum of each sentence, and `count` [B] is its number of summands."""
         self.store.add_mean(name, total, count)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -163,5 +164,8 @@ class AttentionContext:
         return self.store.take(key)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
-        """Return draw(), [B, ...], computed once per sentence pair. The decoder receives the encoder's value."""
+        """Return draw(), [B, ...], with one entry per sentence pair.
+
+        The function calls `draw` only once for encoder and decoder. The decoder receives the encoder's value.
+        """
         return self.store.once_per_pair(name, draw)

@@ -5,7 +5,8 @@ This module does not import torch.
 Letters:
     d: embedding dimension. h: number of heads. d_h: dimension of a head. L: number of layers of the stack that use the method.
     n, m: maximum numbers of positions of queries and keys. They differ only in cross-attention.
-    V: size of the dictionary. causal, cross, relations: as in `Dims`.
+    V: size of the dictionary. causal, cross, relations, padding_idx: as in `Dims`.
+    shared_by_layers: whether layers share one table. It depends on the option `share`.
     tables: number of tables per stack. It depends on the option `share` (none: L h, heads: L, layers: h, all: 1).
     used_heads: number of heads that use the method. It depends on the option `heads`.
     A formula can also contain the name of any option of the method.

@@ -113,8 +113,8 @@ class PositionMethod(nn.Module):
     def reach(self, positions: int) -> float:
         """Return the number of positions that other methods at the site must support.
 
-        This number is an upper bound of the results of the hook `positions`, plus 1. The argument
-        `positions` is the number of positions of the sentence before the hook `positions` is called.
+        After the hook `positions`, the positions of all tokens are below this number. The argument `positions` is the number of
+        positions of the sentence before the hook `positions` is called.
         """
         return positions
 
@@ -143,7 +143,9 @@ class PositionMethod(nn.Module):
         return x
 
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """Change the input of the query, key or value projection: [B, T, C] -> same; keys and values [B, S, C] -> [B, S', C].
+        """Change the input of the query, key or value projection.
+
+        Shapes: queries [B, T, C] -> same. Keys and values [B, S, C] -> [B, S', C].
 
         Incremental decoding calls this hook only once for each key, and caches the result. `acts_on` names the projections that
         the method changes.
@@ -160,10 +162,11 @@ class PositionMethod(nn.Module):
     def scale(self, ctx: AttentionContext) -> float | Tensor:
         """Return the factor of the product of queries and keys: a float, or a tensor [B or 1, H or 1, T, 1] of query factors.
 
-        A float replaces 1/sqrt(d_h) and depends only on options and sizes. All methods of a spec that return a float must return
-        the same float. Hooks read this float as ctx.scale. A tensor contains an additional factor per query. It is computed from
-        the positions in every forward pass, and multiplies the queries after `rotate`. Tensors of several methods are
-        multiplied. When a model is built, the hook is called once per layer for a single position without inputs.
+        A float replaces 1/sqrt(d_h) and depends only on options and sizes. All methods of a layer that return a float must
+        return the same float. Hooks read this float as ctx.scale. A tensor contains an additional factor per query. The
+        tensor is computed from the positions in every forward pass, and multiplies the queries after `rotate`. Tensors of
+        several methods are multiplied. When a model is built, the hook is called once per layer for a single position without
+        inputs.
         """
         return default_scale(self.dims.head_dim)
 

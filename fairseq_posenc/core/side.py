@@ -17,7 +17,7 @@ class SideInput:
     """Declaration of one input tensor that belongs to the source or the target sentence.
 
     axes: "B" (one value per sentence), "B S" (one per token) or "B S S" (one per pair of tokens). Axes of fixed size may follow.
-    files: kinds of side files from which the side input is computed. With the option graph=edges, a method reads edges instead.
+    files: kinds of side files from which the side input is computed. With graph=edges, a method reads only edges.
 
     The model changes a side input in the same way as the tokens: it moves padding from the left to the right, and selects the
     rows of the current beams.
@@ -50,7 +50,7 @@ class SideInput:
 
 
 class SideInputs(Mapping):
-    """Side inputs of a batch by name, [B, ...] each. Padding is on the right."""
+    """Side inputs of a batch by name, [B, ...] each. Padding is at the same positions as in the tokens."""
 
     def __init__(self, tensors: Mapping[str, Tensor] | None = None, declared: Mapping[str, SideInput] | None = None):
         self._declared = declared or {}
@@ -76,7 +76,10 @@ class SideInputs(Mapping):
                 )
 
     def rolled(self, shift: Tensor) -> SideInputs:
-        """Return a copy with the padding of source-side inputs moved from the left to the right, by `shift` [B, 1] columns."""
+        """Return a copy in which the rows of source-side inputs are moved to the left by `shift` [B, 1] columns.
+
+        Padding on the left is then on the right.
+        """
         return self._each(lambda side, x: _roll(x, side.words, shift) if side.of == "source" else x)
 
     def up_to(self, length: int) -> SideInputs:
@@ -84,7 +87,7 @@ class SideInputs(Mapping):
         return self._each(lambda side, x: x[(slice(None),) + (slice(length),) * side.words] if side.of == "target" else x)
 
     def every(self, beam: int) -> SideInputs:
-        """Return a copy with every `beam`-th row of the batch, which is one row per sentence.
+        """Return a copy with one row per sentence: every `beam`-th row of the batch.
 
         In cross-attention, the queries of one row are the beams of a sentence.
         """

@@ -10,8 +10,8 @@ class State:
     """Read and write fairseq's incremental_state.
 
     `store_per_row` stores tensors with one row per row of the batch. These tensors are reordered with the beams. `store_shared`
-    stores tensors that do not depend on the sentence. `per_source` returns a view for cross-attention, whose tensors have one
-    row for all beams of a source sentence.
+    stores tensors that do not depend on the sentence. `per_source` returns a view for cross-attention. In this view, each row
+    of a tensor belongs to all beams of a source sentence.
     """
 
     def __init__(self, store: dict, scope: str = "", kind: str = "rows"):

@@ -63,9 +63,9 @@ class ForwardStore:
         """Return the parts of a parameter along its first axis: [L, ...] -> L tensors [...].
 
         All layers use the result of one `unbind` call, so that the backward pass combines the gradients of all layers once. With
-        one call per layer, the backward pass would compute a gradient of the whole parameter for every layer. Parts without a
-        gradient are stored separately, because activation checkpointing can compute a layer first without gradients, and
-        then with gradients.
+        one call per layer, the backward pass would compute a gradient of the whole parameter for every layer. Results under
+        torch.no_grad are stored separately. Activation checkpointing can compute a layer first without gradients, and then with
+        gradients.
         """
         return self.once((parameter, torch.is_grad_enabled()), lambda: parameter.unbind(0))
 

@@ -1,7 +1,7 @@
 """Get archives with known checksums from public addresses, a mirror or a folder, and extract files from them.
 
-A mirror or a folder replaces the public addresses. It must contain each file at the path of its public address, for example
-MIRROR/wmt13/NAME.tgz. Its files must have the known checksums, unless the caller passes other checksums.
+A mirror or a folder replaces the public addresses. The mirror or folder must contain each file at the path of the file's public
+address, for example MIRROR/wmt13/NAME.tgz. The files must have the known checksums, unless the caller passes other checksums.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Archive:
 
     @property
     def place(self) -> str:
-        """Return the path of the file on its public host. The file name is not sufficient, because some names occur twice."""
+        """Return the path of the file on its public host. The file name is not sufficient, because it is not unique."""
         return urllib.parse.urlsplit(self.addresses[0]).path.lstrip("/")
 
     @property
@@ -50,7 +50,8 @@ class Store:
 
     downloads: Path  # contains each file at HOST/PATH
     origin: str = ""  # mirror or folder that replaces the public addresses
-    # file in the format of sha256sum, with the path of each archive at the origin. Its checksums replace the known checksums
+    # file in the format of sha256sum, with the checksum and the path of each archive at the origin. The checksums in this file
+    # replace the known checksums
     checksums: Path | None = None
     pause: float = 1.0  # seconds before the first retry of a download
 
@@ -109,7 +110,8 @@ class Store:
     def _download(self, archive: Archive) -> Path:
         path = self._path(archive)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_name(path.name + ".lock").open("a") as lock:  # not removed, because another process may be waiting for it
+        # the lock file is not removed, because another process may be waiting for it
+        with path.with_name(path.name + ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.is_file() and not self._difference(archive, path):
                 return path
@@ -133,7 +135,7 @@ class Store:
         )
 
     def _difference(self, archive: Archive, path: Path) -> str:
-        """Return how a file differs from the expected file in size or checksum, or an empty string."""
+        """Return how a file differs from the expected size or checksum. Return an empty string if there is no difference."""
         expected = self.expected(archive)
         if self.checksums is None and archive.size and path.stat().st_size != archive.size:
             return f"{path.stat().st_size:,} bytes instead of {archive.size:,}"
@@ -154,7 +156,7 @@ def require_room(folder: Path, need: int, what: str) -> None:
 
 
 def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Copy members of a tar archive to files. `wanted` contains name of the member -> file.
+    """Copy members of a tar archive to files. `wanted` is a mapping from the name of a member to its file.
 
     Raise PositionError if the archive is damaged or lacks a member.
     """
@@ -174,7 +176,7 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
     except OSError as error:
-        if error.errno is None:  # gzip raises such an error for a file in another format
+        if error.errno is None:  # gzip raises an OSError without errno for a file in another format
             raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
         raise PositionError(unwritable(next(iter(missing.values())).parent, error)) from None
     raise PositionError(f"{archive}: these files are missing in the archive: {', '.join(missing)}. Download the archive again.")

@@ -74,7 +74,7 @@ class Source:
         return folder
 
     def get(self, name: str) -> Path | None:
-        """Return the local path of a file, downloaded if necessary. Return None if the source does not have the file.
+        """Return the local path of a file. Download the file if necessary. Return None if the source does not have the file.
 
         Raise PositionError if the file has a wrong checksum.
         """
@@ -143,7 +143,7 @@ class Source:
 
 
 def download(address: str, path: Path, pause: float = 1.0) -> bool:
-    """Download a file, with retries, or resume a partial download. Return False if the file does not exist at the address."""
+    """Download a file, or resume a partial download. Retry after errors. Return False if the address has no such file."""
     for attempt in range(1, TRIES + 1):
         try:
             return _attempt(address, path)

@@ -1,1 +1,1 @@
-"""Everything that imports fairseq: the plugin, its patches, models, tasks, criterions, generation and checkpoints."""
+"""The fairseq plugin: patches of fairseq, models, tasks, criterions, generation, side inputs and checkpoints."""

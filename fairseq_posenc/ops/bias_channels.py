@@ -17,9 +17,10 @@ def with_channels(
     """Return queries, keys and values of equal width for a kernel that computes softmax(scale q k^T) v.
 
     Args:
-        q, k, v: [B, H, T, D] and [B, H, S, D] twice.
-        of_query, of_key: factors of the bias, [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. In half precision, the
-            factors of queries are rounded, and the factors of keys are not.
+        q, k, v: [B, H, T, D] for q, and [B, H, S, D] for k and v.
+        of_query, of_key: factors of the bias, [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. If q is in half
+            precision, the factors of queries are rounded to half precision. The factors of keys are split into several
+            channels, and are not rounded.
         scale: the factor of q k^T.
     """
     pieces = _PIECES.get(q.dtype, 1)
@@ -44,7 +45,8 @@ def _like(x: Tensor, values: Tensor, channels: int = -1) -> Tensor:
 def _split(x: Tensor, dtype: torch.dtype, pieces: int) -> list[Tensor]:
     """Split x into `pieces` tensors of the type `dtype`.
 
-    The sum of the tensors is x. The first tensor is x, rounded. Each following tensor is the remaining rounding error, rounded.
+    The first tensor is x, rounded to `dtype`. Each further tensor is the remaining error of the sum of the tensors before
+    it, rounded to `dtype`. The sum of all tensors is x, except for the rounding of the last tensor.
     """
     found = []
     for _ in range(pieces - 1):

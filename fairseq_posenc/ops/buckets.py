@@ -14,7 +14,7 @@ def log_buckets(delta: Tensor, buckets: int, max_distance: int, bidirectional: b
     With `bidirectional`, each direction has half of the buckets: keys on the right use the upper half. Without `bidirectional`,
     all buckets are for keys on the left, and all keys on the right are in bucket 0.
 
-    Among the buckets of one direction, each bucket of the first half contains one distance. The buckets of the second half divide
+    In each direction, the first half of the buckets contains one distance per bucket. The second half of the buckets divides
     the remaining distances up to `max_distance` evenly on a logarithmic scale. The last bucket also contains all longer
     distances.
     """
@@ -24,6 +24,6 @@ def log_buckets(delta: Tensor, buckets: int, max_distance: int, bidirectional: b
     else:
         offset, distance = 0, (-delta).clamp(min=0)
     exact = buckets // 2
-    # in float32, because rounding in half precision would change the bucket of some distances
+    # compute in float32, because rounding in half precision would change the bucket of some distances
     log = torch.log(distance.clamp(min=exact).float() / exact) / math.log(max_distance / exact) * (buckets - exact)
     return offset + torch.where(distance < exact, distance.long(), (exact + log.long()).clamp(max=buckets - 1))

@@ -32,13 +32,16 @@ def diagonals(queries: Positions, keys: Positions) -> Tensor | None:
 def table_row(distance: Tensor, limit: int) -> Tensor:
     """Return the row index of each distance in a table with one row per distance from -limit to limit.
 
-    Longer distances use the first or last row. Raise PositionError for fractions.
+    Longer distances use the first or last row. Raise PositionError for floating-point distances.
     """
     return require_integer(distance).clamp(-limit, limit) + limit
 
 
 def require_integer(positions: Tensor) -> Tensor:
-    """Return positions or distances unchanged. Raise PositionError for fractions, because tables only have rows for integers."""
+    """Return positions or distances unchanged.
+
+    Raise PositionError for floating-point tensors, because tables only have rows for integers.
+    """
     if positions.is_floating_point():
         raise PositionError(
             "positions: a table requires integer positions only, but another method of the spec produces fractional positions. "

@@ -1,4 +1,4 @@
-"""Compute edges, distances and labels of shortest paths in graphs of words, as numpy arrays.
+"""Compute numpy arrays for graphs of words: edges, distances, and the labels of shortest paths.
 
 Word indices begin with 0. An edge is (from, to, index of the relation label). The edges of a tree lead from heads to dependents.
 """
@@ -16,7 +16,7 @@ FAR, _LAST = 10000, np.iinfo(np.int64).max
 
 
 def joined_by(graph: str, sentence: Sentence) -> np.ndarray:
-    """Return whether an edge leads from row word to column word: bool [n, n]. The last word is </s>.
+    """Return whether an edge leads from word i to word j: bool [n, n]. The last word is </s>.
 
     `graph` is "tree" or "edges". With "tree", the edges of the tree are used. With "edges", the edges of the graph are used.
     """
@@ -34,8 +34,10 @@ def paths_by(graph: str, sentence: Sentence, slots: int) -> tuple[np.ndarray, np
 
 
 def relations_by(graph: str, sentence: Sentence) -> np.ndarray:
-    """Return the index of the label between every word and its head, [n]. In a graph, use the smallest index of all incoming
-    edges.
+    """Return the index of the relation label between every word and its head, [n].
+
+    In a graph, return the smallest label index of all edges that lead to the word. Return UNKNOWN_RELATION for a word to which
+    no edge leads.
     """
     if graph == "tree":
         return sentence.relations
@@ -54,14 +56,14 @@ def tree_edges(heads: np.ndarray) -> np.ndarray:
 
 
 def leads(edges: np.ndarray, count: int) -> np.ndarray:
-    """Return whether an edge leads from the word of the row to the word of the column: bool [count, count]."""
+    """Return whether an edge leads from word i to word j: bool [count, count]."""
     found = np.zeros((count, count), bool)
     found[edges[:, 0], edges[:, 1]] = True
     return found
 
 
 def distances(joined: np.ndarray) -> np.ndarray:
-    """Return the number of edges of the shortest path from row word to column word, or FAR if there is no path: [n, n]."""
+    """Return the number of edges of the shortest path from word i to word j, or FAR if there is no path: [n, n]."""
     found = np.where(joined, 1, FAR)
     np.fill_diagonal(found, 0)
     for word in range(len(found)):  # Floyd-Warshall: also allow paths through this word
@@ -72,8 +74,9 @@ def distances(joined: np.ndarray) -> np.ndarray:
 def path_labels(edges: np.ndarray, count: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the same arrays as `trees.path_labels`, for shortest paths in a graph. Paths may follow edges in both directions.
 
-    A missing path has the labels NOTHING and the length FAR. If there are several shortest paths, the function uses the path
-    whose list of labels is the first in lexicographic order. The result therefore does not depend on word order.
+    If no path connects two words, all labels are NOTHING, and the length is FAR. If there are several shortest paths, the
+    function uses the path whose list of labels is the first in lexicographic order. The result therefore does not depend on
+    word order.
     """
     start, end, relation = edges.T
     label = np.append(2 * relation + 1, 2 * relation)

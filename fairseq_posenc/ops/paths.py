@@ -15,26 +15,27 @@ _ROOM = 2**62
 
 
 def unique_paths(labels: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the distinct paths [P, slots], and the index of the path of every pair of words [B, S, S].
+    """Return the distinct paths [P, slots], and the index of the path of every pair of tokens [B, S, S].
 
-    `labels` [B, S, S, slots] contains the paths of all pairs of words. Labels are below `count`.
+    `labels` [B, S, S, slots] contains the paths of all pairs of tokens. Labels are below `count`.
     """
     first, *others = labels.unbind(-1)
     found, index = _keys(first.long(), count, others, count).unique(return_inverse=True)
     example = torch.empty_like(found)
-    example[index.flatten()] = torch.arange(index.numel(), device=index.device)  # index of one of the equal paths
+    example[index.flatten()] = torch.arange(index.numel(), device=index.device)  # one pair of tokens with this path
     return labels.flatten(0, -2)[example].long(), index
 
 
 def paths_by_length(labels: Tensor, count: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Return the distinct paths, the index of the path of every pair of words, and the number of paths of every step.
+    """Return the distinct paths, the index of the path of every pair of tokens, and a list with the number of paths per step.
 
-    The distinct paths have the shape [P, slots], and are sorted from long to short. The indices have the shape [B, S, S]. The
-    numbers of paths are a list.
+    The distinct paths have the shape [P, slots], and are sorted from long to short. The indices have the shape [B, S, S].
 
-    `labels` [B, S, S, slots] contains the paths of all pairs of words. Labels are below `count`. A recurrent network reads the
-    paths in steps. Step t reads label t of all paths with more than t labels. These paths are the first paths, because the paths
-    are sorted by length. A path without labels is treated as a path of one label. The CPU waits for the accelerator once.
+    A recurrent network reads the paths in steps. Step t reads label t of all paths with more than t labels. These paths are the
+    first paths, because the paths are sorted by length. The list contains the number of these paths for each step.
+
+    `labels` [B, S, S, slots] contains the paths of all pairs of tokens. Labels are below `count`. A path without labels is
+    treated as a path of one label. The CPU waits for the accelerator once, and once more whenever `_keys` replaces the keys.
     """
     slots = labels.size(-1)
     lengths = (labels != NOTHING).sum(-1).clamp(min=1)
@@ -44,7 +45,7 @@ def paths_by_length(labels: Tensor, count: int) -> tuple[Tensor, Tensor, list[in
     index = torch.empty_like(order).scatter_(0, order, number).view(lengths.shape)
     steps = torch.arange(slots, device=labels.device)
     longer = ((lengths.flatten()[order].unsqueeze(1) > steps) & first.unsqueeze(1)).sum(0).tolist()
-    example = order.new_empty(longer[0]).scatter_(0, number, order)  # index of one of the equal paths
+    example = order.new_empty(longer[0]).scatter_(0, number, order)  # one pair of tokens with this path
     return labels.flatten(0, -2)[example].long(), index, [paths for paths in longer if paths]
 
 

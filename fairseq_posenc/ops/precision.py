@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: threshold: for x of at least this number, log(1 + exp(x)) equals x in float64.
+#: threshold: from this x on, log(1 + exp(x)) equals x in float64.
 #: The default threshold of torch's `softplus` is 20
 _LINEAR_FROM = 40
 

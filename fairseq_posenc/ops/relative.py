@@ -127,10 +127,11 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
 
 
 def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
-    """Return whether the vectors of all pairs of positions have at most half as many elements as a tensor [B, H, T, D].
+    """Return whether to create the vectors of all pairs of positions: one tensor [T, S, D] per table.
 
-    The vectors are one tensor [T, S, D] per table. The function returns True for batches of many short sentences. If all heads
-    use one table, the function returns True already for batches of fewer sentences.
+    The result is True under two conditions: there are at most `_SHORT` columns, and these tensors have at most half as many
+    elements as a tensor [B, H, T, D]. Batches of many short sentences meet these conditions. If all heads use one table, fewer
+    sentences are sufficient.
     """
     batch, heads, _, columns = shape
     return columns <= _SHORT and batch * heads // len(table) >= 2 * columns
@@ -165,7 +166,7 @@ def _same_positions(rows: Positions, columns: Positions) -> bool:
 def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: Needed) -> tuple[Tensor, Layout]:
     """Return the clipped distances that occur, in ascending order, and their layout.
 
-    With `needed`, the function leaves out most distances of columns that a causal context does not need.
+    With `needed`, the function leaves out most distances that a causal context does not need.
     """
     along, offset = diagonals(rows, columns), rows.ids.size(1) - 1
     if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # omitting keys would save little or no time
@@ -192,12 +193,12 @@ def spread(columns: Tensor, index: Tensor) -> Tensor:
 
 
 def spread_clipped(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Return for each query and key the column of their clipped distance: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
+    """Select the entry of the clipped distance of each query and key: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
     return SpreadClipped.apply(columns, queries, keys, limit)
 
 
 def collect_clipped(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Sum over all keys with the same clipped distance: [B, H, T, S] -> [B, H, T, 2 * limit + 1].
+    """Sum the weights of all keys with the same clipped distance: [B, H, T, S] -> [B, H, T, 2 * limit + 1].
 
     This is the transpose of `spread_clipped`.
     """

@@ -26,7 +26,7 @@ def at_queries(x: Tensor, ctx: AttentionContext) -> Tensor:
 
 
 def without_padding(x: Tensor, ctx: AttentionContext) -> Tensor:
-    """Set the values of the last N keys to 0 at padding: [B, N, C] -> same."""
+    """Set the values at padding to 0: [B, N, C] -> same. The N values of a sentence belong to the last N keys."""
     if ctx.key_padding is None:
         return x
     return x.masked_fill(ctx.key_padding[:, -x.size(1) :, None], 0.0)

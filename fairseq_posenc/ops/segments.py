@@ -100,7 +100,7 @@ def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | 
 
     count: with "start", the first sentence has label 1. With "end", sentences are counted backwards from the last source
     sentence, which has label 1. With "end", if the target has more sentences than the source, the additional sentences also have
-    label 1.
+    label 1. If the context contains no source tokens, "end" has the same result as "start".
     """
     number, sentences_of_source = separator.of_queries(ctx), separator.sentences(ctx)
     if number is None or count == "start":
@@ -109,10 +109,12 @@ def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | 
 
 
 def sentence_vectors(vectors: Tensor | Sinusoids | None, label: Tensor, width: int) -> Tensor:
-    """Return a vector for the label of each sentence, [B, T] -> [B, T, width] in float32.
+    """Return a vector for the label of each token's sentence, [B, T] -> [B, T, width].
 
-    vectors: a table [rows, width], or sinusoids, or None for one-hot vectors. Labels beyond the table, or beyond the channels of
-    one-hot vectors, use the last row or channel.
+    The result has the precision of the table. Sinusoids and one-hot vectors are in float32.
+
+    vectors: a table [rows, width], or sinusoids, or None for one-hot vectors. Labels beyond the table use the last row. Labels
+    beyond the channels of one-hot vectors use the last channel.
     """
     if isinstance(vectors, Sinusoids):
         return vectors(label)

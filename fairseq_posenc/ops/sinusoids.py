@@ -36,8 +36,9 @@ class Frequencies(nn.Module):
     """Compute the angles of positions for constant frequencies [n].
 
     The frequencies are stored as integers with the bits of float64, so that `.half()` does not round them. On an accelerator,
-    angles are integers, and a full turn has 2^64 steps. Overflow of the product of position and frequency removes full turns, so
-    that the result is an angle from -pi to pi. The angle is converted to float32 only after the full turns are removed.
+    an angle is an integer number of steps, and a full turn has 2^64 steps. The product of an integer position and a frequency
+    overflows. The overflow removes full turns, so that the result is an angle from -pi to pi. The angle is converted to float32
+    only after the full turns are removed. For fractional positions, the angle of the fraction is then added in float32.
     """
 
     def __init__(self, values: Tensor):

@@ -8,10 +8,10 @@ from ..core import AttentionContext
 
 
 def from_first_key(ids: Tensor, ctx: AttentionContext) -> Tensor:
-    """Subtract the position of the first key, without padding, from position ids: [B or 1, T] -> same.
+    """Subtract the position of the first key that is not padding from position ids: [B or 1, T] -> [B or 1, T].
 
-    Keys with `Positions.start` begin with 0, so that the ids of such a context are returned unchanged. Other keys may begin with
-    another position, because a method may change positions.
+    If `Positions.start` of the keys is set, the first key has position 0, and the ids are returned unchanged. Otherwise, the
+    first key may have another position, because a method may change positions.
     """
     if ctx.keys.start is not None:
         return ids

@@ -19,7 +19,7 @@ class Tree:
 
     @functools.cached_property
     def up(self) -> np.ndarray:
-        """Return the path from every word up to the root, including both: [n, maximum depth + 1]. -1 follows after the root."""
+        """Return the path from every word up to the root, including both: [n, maximum depth + 1]. Further entries are -1."""
         heads, ways = self.heads.tolist(), []
         for word in range(len(heads)):  # for sentences, this loop is faster than numpy
             way = [word]
@@ -38,15 +38,15 @@ class Tree:
 
     @functools.cached_property
     def paths(self) -> np.ndarray:
-        """Return the path from the root down to every word, including both: [n, maximum depth + 1]. -1 follows after the word."""
+        """Return the path from the root down to every word, including both: [n, maximum depth + 1]. Further entries are -1."""
         column = self.depths[:, None] - np.arange(self.up.shape[1])
         return np.where(column >= 0, np.take_along_axis(self.up, column.clip(0), 1), -1)
 
     @functools.cached_property
     def ancestors(self) -> np.ndarray:
-        """Return whether the row word is an ancestor of the column word, or is the column word: bool [n, n]."""
+        """Return whether word i is an ancestor of word j, or is word j: bool [n, n]."""
         count = len(self.heads)
-        # the entries -1 after the root are used as row index -1, the last row. This additional row is then removed
+        # `up` contains -1 after the root. The index -1 selects the additional last row, which is then removed
         found = np.zeros((count + 1, count), bool)
         found[self.up, np.arange(count)[:, None]] = True
         return found[:-1]
@@ -64,7 +64,10 @@ class Tree:
 
     @property
     def siblings(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return for every word its index among the dependents of its head, and its nearest sibling on the left, or -1."""
+        """Return two arrays [n]: the index of each word among the dependents of its head, and its nearest sibling on the left.
+
+        The second array contains -1 for words without such a sibling.
+        """
         number, before, last = [], [], {}
         for word, head in enumerate(self.heads.tolist()):
             before.append(last.get(head, -1))
@@ -102,7 +105,7 @@ NOTHING, ITSELF, TOO_LONG = 0, 1, 2
 def path_labels(heads: np.ndarray, relations: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the first `slots` labels of the path from every word to every word, [n, n, slots], and the path lengths [n, n].
 
-    Indices of relations begin with 2, as in side files.
+    Indices of relations begin with 2, as in `Sentence.relations`.
     """
     tree = Tree(heads)
     words, rising = tree.path_words(slots)

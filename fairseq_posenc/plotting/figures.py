@@ -44,7 +44,7 @@ _LEGEND_COLUMNS = 5
 
 
 def require_writable(path: Path) -> None:
-    """Raise PositionError before the computation if the file could not be written."""
+    """Raise PositionError if the file cannot be written. Call this function before the computation."""
     if path.suffix not in FORMATS:
         raise PositionError(f"--output {path}: unknown format. Expected a file name that ends with {', '.join(FORMATS)}.")
     if not path.parent.is_dir():
@@ -56,7 +56,7 @@ def require_writable(path: Path) -> None:
 
 
 def save(figure: Figure, path: Path, description: str | None = None) -> None:
-    """Write the figure in the format that the file name ends with.
+    """Write the figure. The ending of the file name determines the format.
 
     Args:
         description: text for the metadata of a PNG file.

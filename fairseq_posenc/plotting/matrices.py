@@ -26,7 +26,7 @@ WEIGHT = "weight"
 
 #: hooks that change the inputs of the query and key projections
 _VECTORS = hooks_where(lambda hook: Phase.INPUT <= hook.phase <= Phase.ATTENTION_INPUT)
-#: hooks that change queries and keys. The effect of positions is then part of the product of query and key
+#: hooks that change queries and keys. With these hooks, the effect of positions is part of the product of query and key
 _ROTATIONS = hooks_where(lambda hook: hook.phase == Phase.PROJECTED)
 #: hooks that change the scores, or add to them
 _CHANGES = hooks_where(lambda hook: hook.phase == Phase.SCORES and hook.kind in (Kind.CHAIN, Kind.SUM))
@@ -133,10 +133,10 @@ def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> T
 
 
 def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
-    """Return the inputs of a layer and of its queries, [1, T, C] each.
+    """Return the input of a layer and the input of its query projection, [1, T, C] each.
 
-    They are computed with word embeddings of zero. For methods that multiply word embeddings by a vector of the position, word
-    embeddings are one.
+    The word embeddings are zero. For methods that multiply word embeddings by a vector of the position, the word embeddings are
+    one.
     """
 
     def of_words(words: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,9 +150,9 @@ def _vectors(positions: SitePositions, ctx: AttentionContext) -> tuple[Tensor, T
 
 
 def _cosines(positions: SitePositions, ctx: AttentionContext) -> Tensor | None:
-    """Return the cosine similarity of the vectors of two positions, [1, T, S]. The vectors are computed as in `_vectors`.
+    """Return the cosine similarity of the position vectors of each query and key, [1, T, S].
 
-    None: the method has no vectors.
+    `_vectors` computes the vectors. Return None if the method has no vectors.
     """
     x, queries = _vectors(positions, ctx)
     mixed = any(method.mixes_keys for method, _ in positions.using("project_input", ctx))

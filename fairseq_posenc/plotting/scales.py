@@ -12,7 +12,7 @@ _ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class Scale:
-    """The smallest and largest number, and their places in the colour map from blue (0) to white (0.5) to red (1)."""
+    """The two ends of a scale, and their places in the colour map from blue (0) to white (0.5) to red (1)."""
 
     low: float
     high: float

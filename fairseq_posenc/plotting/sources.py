@@ -1,4 +1,4 @@
-"""Load the positions of a picture: from a spec, or from a trained model."""
+"""Build the position methods for a picture from a spec, or load them from a trained model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def first_site(spec: str) -> str:
 
 
 def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = None) -> SitePositions:
-    """Return the positions of a spec with their initial parameters, which are equal in every call.
+    """Return the position methods of a spec with their initial parameters. These parameters are equal in every call.
 
     With a seed, parameters whose initial values are all equal receive random values. Otherwise these parameters would have no
     visible effect.
@@ -142,7 +142,8 @@ def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str
 def _average_word(stack: Any) -> torch.Tensor:
     """Return the mean of the embeddings of all words.
 
-    If a term of the scores is linear in the word embedding, the term for this vector is the mean of the terms for all words.
+    Some terms of the scores are linear in the word embedding. The mean embedding leads to the mean of such a term over
+    all words.
     """
     return stack.embed_scale * stack.embed_tokens.weight.mean(0)
 

@@ -46,7 +46,7 @@ class Plot:
 
 
 def render(name: str, plot: Callable[[], Figure | None]) -> Plot | None:
-    """Return a figure in the style of this project, or None if there is nothing to plot."""
+    """Return a plot in the style of this project, as SVG and PNG. Return None if there is nothing to plot."""
     for logger in ("matplotlib", "PIL"):  # before the import, because fairseq sets the root logger to print all messages
         logging.getLogger(logger).setLevel(logging.WARNING)
     import matplotlib

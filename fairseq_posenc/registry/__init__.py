@@ -1,4 +1,4 @@
-"""Look up methods, their cards and citations. Parse specs, define architectures, and complete arguments."""
+"""Look up methods, their cards and citations. Parse specs, define architectures, and complete arguments in the shell."""
 
 from .lookup import card, declaration, method_class, names, nearest
 

@@ -22,5 +22,5 @@ def specs(prefix: str, **_: Any) -> list[str]:
 
 
 def specs_and_architectures(prefix: str, **_: Any) -> list[str]:
-    """Return the completions of an incomplete spec or of an architecture name."""
+    """Return the completions of an incomplete spec, or of an incomplete architecture name `posenc_<method>`."""
     return [*specs(prefix), *(name for name in map(PREFIX.__add__, lookup.names()) if name.startswith(prefix))]

@@ -32,8 +32,8 @@ _PACKAGE = __package__.partition(".")[0]
 EXTERNAL = "external"
 _LARGEST_FILE = 2**20  # maximum number of bytes of a method file
 _LONGEST_TEXT = 2000  # maximum number of characters of a text on a card
-#: method names that are not allowed. `all` is a special word of posenc check. For each other name, posenc_NAME would also be the
-#: name of another architecture
+#: method names that are not allowed. `all` is a special word of posenc check. For all other names of this pattern,
+#: posenc_NAME could also be the name of another architecture
 RESERVED = re.compile(r"all|transformer.*|.*_(tiny|small|big)")
 
 
@@ -41,7 +41,7 @@ RESERVED = re.compile(r"all|transformer.*|.*_(tiny|small|big)")
 class Declaration:
     """What is known about a method without importing it: card, options, docstring, family, and the location of its class.
 
-    The family is the name of the folder of the method.
+    The family is the name of the folder of the method. For a method outside this package, the family is "external".
     """
 
     card: MethodCard
@@ -148,7 +148,7 @@ def _declared(path: Path) -> Iterator[Declaration]:
 
 
 def _what_is_wrong(own: Declaration) -> str:
-    """Return a description of the first value of a card that is not allowed, or an empty string.
+    """Return a description of the first value of a card that is not allowed. Return an empty string if all are allowed.
 
     The contract tests check whether allowed values are true for the method.
     """

@@ -17,7 +17,8 @@ from .lookup import declaration, names, nearest
 if typing.TYPE_CHECKING:
     from ..core import PositionMethod
 
-#: maximum numbers per spec. Larger numbers are probably mistakes, and raise an error
+#: maximum number of methods per spec, number of layers or heads, and number of parameters per method. Larger numbers are
+#: probably mistakes, and raise an error
 _MOST_METHODS, _MOST_LAYERS, _MOST_PARAMETERS = 16, 1000, 2**34
 #: maximum number of problems that an error message lists
 _MOST_PROBLEMS = 6
@@ -82,8 +83,10 @@ def parse(text: str, site: str | None = None) -> Spec:
 def sites_of(row: str) -> dict[str, str]:
     """Return the spec of every site from a text.
 
-    The text is either one spec, for encoder and decoder, or `encoder=SPEC;cross=SPEC`, for the named sites. Other sites have the
-    spec none. The specs are not parsed. Raise PositionError for a site that is unknown or given twice.
+    If the text is one spec, encoder and decoder have this spec. Otherwise, the text names the sites, for example
+    `encoder=SPEC;cross=SPEC`. Other sites have the spec `none`. The specs are not parsed.
+
+    Raise PositionError for a site that is unknown or given twice.
     """
     if not row.startswith(tuple(f"{site}=" for site in SITES)):
         return {"encoder": row, "decoder": row, "cross": "none"}
@@ -211,7 +214,7 @@ def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[
 
 
 def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
-    """Parse the value of one option. Raise ValueError if the value has another type than the option, or is out of its range."""
+    """Parse the value of one option. Raise ValueError if the value has a wrong type or is out of the option's range."""
     arguments = typing.get_args(hint)
     if type(None) in arguments:
         return None if text == _nothing(hint) else _value(text, next(a for a in arguments if a is not type(None)), metadata)

@@ -27,8 +27,8 @@ class NotApplicable(Exception):
 class Case:
     """A spec at one site.
 
-    `side` computes the side inputs of one source sentence. Only methods in tests need `side`, because their side inputs have no
-    side file.
+    `side` computes the side inputs of one source sentence. Only methods that tests define need `side`. The side inputs of these
+    methods have no side file.
     """
 
     spec: str
@@ -78,7 +78,7 @@ def specs(name: str, site: str) -> list[str]:
 
 
 def _flips(name: str) -> list[str]:
-    """Return texts option=value with values that differ from the default values.
+    """Return texts of the form `option=value`, in which the value is not the default value of the option.
 
     An option with choices has one text for each other choice. A truth value is inverted. An integer becomes its minimum plus 2.
     heads= becomes 0-1. Floating-point options, text options without choices, and layers= are not included.
@@ -118,5 +118,8 @@ def all_cases() -> list[Case]:
 
 @functools.cache
 def standalone(case: Case) -> bool:
-    """Return whether an attention module alone computes the method: no hook acts on hidden states outside the attention."""
+    """Return whether an attention module computes the method without the rest of the model.
+
+    This is true if no hook of the method acts on hidden states outside the attention.
+    """
     return not any(method.hooks & OUTSIDE_ATTENTION for method in parsing.build(case.spec, SMALL.at(case.site), case.site))

@@ -1,4 +1,4 @@
-"""Check the attention modules that `build_attention` returns. They are for Transformers outside fairseq."""
+"""Check the attention modules that `build_attention` returns. These modules are for Transformers outside fairseq."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_kernels(case: Case) -> None:
 def check_blocks(case: Case) -> None:
     """Compare attention in blocks of queries with attention without blocks. Outputs and gradients must be equal.
 
-    Without a change of the limits, only long sentences are computed in blocks.
+    The check lowers the limits of `multihead.py`, because by default only long sentences are computed in blocks.
     """
     built = attention(case)
     for side in (None, "right", "left"):
@@ -133,13 +133,14 @@ def _share_of_heads_that_see(case: Case, hidden: Tensor, queries: int) -> Tensor
 def check_fully_masked(case: Case) -> None:
     """Check that outputs and gradients are finite if queries cannot attend to any key, and that masked weights are zero.
 
-    The cases are sentences of one and of three words, and sentences of five words with a causal mask or a mask of the diagonal.
+    The sentences have one, three or five words. Sentences of five words have an attn_mask: a causal mask, or a mask that hides
+    the diagonal.
     """
     built = attention(case)
     causal, diagonal = torch.ones(5, 5, dtype=torch.bool).triu(1), torch.eye(5, dtype=torch.bool)
     for keys, mask in ((1, None), (3, None), (5, causal), (5, diagonal)):
         if mask is not None and built.positions.uses("attend", 0):
-            continue  # with a mask, this module raises an error
+            continue  # a method that overrides `attend` raises an error for attn_mask
         x = torch.randn(keys, 2, SMALL.embed_dim, dtype=torch.float64, requires_grad=True)
         for asked in (False, True):
             out, weights = built(x, x, x, attn_mask=mask, need_weights=asked)
@@ -175,7 +176,7 @@ def _to_the_right(x: Tensor, lengths: list) -> Tensor:
 
 
 def check_attention_steps(case: Case) -> None:
-    """Compare step-by-step decoding with one forward pass over all steps.
+    """Compare each step of step-by-step decoding with a forward pass over all steps up to this step.
 
     Rows are reordered after every step. The check runs without padding and with left padding.
     """

@@ -13,7 +13,10 @@ from .models import FIRST, LAST, SEPARATOR, batch, build_for, close, differ, enc
 
 
 def run(model: Any, source: Tensor, target: Tensor, **options: Any) -> dict[str, Tensor | None]:
-    """Return encoder output [B, S, C], logits [B, T, V], and cross-attention weights [B, T, S] for the columns of `source`."""
+    """Return encoder output [B, S, C], logits [B, T, V], and cross-attention weights [B, T, S].
+
+    The weights have the same order of columns as `source`. In the encoder output, padding is always on the right.
+    """
     encoded = encode(model, source)
     found, extra = model.decoder(target, encoded, **options)
     return {"encoder": encoded["encoder_out"][0].transpose(0, 1), "logits": found, "weights": extra["attn"][0]}
@@ -52,17 +55,19 @@ def check_batch(case: Case) -> None:
         close(together[row], logits(model, source[row : row + 1], target[row : row + 1])[0])
 
 
-#: methods with nearly no weight at far keys. For these methods, check_full_context changes the second word, not the last word
+#: methods whose attention weights at distant keys are almost zero. For these methods, check_full_context changes the second
+#: word, not the last word
 NEAR_KEYS = {"localness"}
 
-#: orders in which beam search selects the rows of three sentences with two beams: swapped, duplicated and finished rows
+#: row indices that beam search selects after each step, for three sentences with two beams each. Some steps swap or
+#: duplicate the rows of a sentence, or remove a finished sentence
 GROUPED = ([0, 1, 2, 3, 4, 5], [1, 0, 2, 2, 5, 4], [0, 0, 3, 2, 4, 4], [3, 2, 5, 4], [0, 0, 3, 2], [3, 2])
-#: orders that also exchange rows between sentences
+#: row indices for decoding with one beam. Some steps also exchange rows between sentences
 ANY = ([0, 1, 2, 3, 4, 5], [1, 4, 2, 2, 5, 0], [0, 0, 3, 2, 4, 4], [3, 1, 2, 5], [2, 2, 0, 1], [1, 3])
 
 
 def check_incremental(case: Case, beam: int = 1, **changes: Any) -> None:
-    """Compare step-by-step decoding, in which rows are reordered as in beam search, with teacher forcing."""
+    """Compare step-by-step decoding with teacher forcing. After each step, rows are reordered as in beam search."""
     model = build_for(case, **changes) if changes else fixed(case)
     rows = [words for words in sentences(5, 7, 4, 6) for _ in range(2)]
     encoded = encode(model, batch(rows, "left"))
@@ -87,7 +92,7 @@ def check_incremental(case: Case, beam: int = 1, **changes: Any) -> None:
 
 
 def check_beams(case: Case) -> None:
-    """Run check_incremental with two beams per sentence, which share the keys of their source sentence."""
+    """Run check_incremental with two beams per sentence. The beams of a sentence share the keys of the source sentence."""
     check_incremental(case, beam=2)
 
 
@@ -107,7 +112,10 @@ def check_causality(case: Case) -> None:
 
 
 def check_full_context(case: Case) -> None:
-    """Check full_context_alignment: the decoder attends to later words, unless the method masks them, and not to padding."""
+    """Check the decoder with full_context_alignment=True. The decoder must not attend to padding.
+
+    The first word must attend to later words, unless the method masks these words.
+    """
     model = fixed(case)
     source, targets = torch.stack(sentences(9, 6, 6)), sentences(10, 6, 4)
     found = run(model, source, batch(targets, "right", 2), full_context_alignment=True)["logits"]

@@ -18,18 +18,18 @@ from ..registry import spec as parsing
 from .cases import SMALL, Case, NotApplicable
 from .models import Describe, build_for, close, describe, differ, encode, fixed, logits, moved, positions_by_site, sentences
 
-#: methods that compute positions from the source words in cross-attention, and ignore position ids there
+#: methods that ignore position ids in cross-attention, because they compute positions from the source words
 COUNTING_WORDS = {"cope"}
 #: specs that only change the scores of other methods
 WITHOUT_POSITIONS = {"dape:base=none"}
-#: hooks that change hidden states before the attention, and not its scores
+#: hooks that act before the attention, so that methods with only these hooks have no scores of their own
 VECTORS = BEFORE_LAYERS | OUTSIDE_ATTENTION
 
 
 def check_order(case: Case) -> None:
-    """Check that another word order changes the output, or does not change it if the card has reference="none".
+    """Check that another word order changes the output. If the card has reference="none", the output must not change.
 
-    The decoder has only one layer. With two layers, the output would depend on the word order because of the causal mask alone.
+    The decoder has only one layer. With two layers, the causal mask alone would make the output depend on the word order.
     """
     model = build_for(case, decoder_layers=1)
     length = 40  # longer than the windows of all methods
@@ -65,7 +65,11 @@ def _knows_order(case: Case) -> bool:
 
 
 def check_direction(case: Case) -> None:
-    """Check `directional` on the card. If it is False, the output of a reversed sentence must be the reversed output."""
+    """Check `directional` on the card.
+
+    If `directional` is False or reference is "none", the output of a reversed sentence must be the reversed output. Otherwise,
+    these two outputs must differ.
+    """
     model = fixed(case)
     source = torch.stack(sentences(13, 8))
     if reads_sentences(case):  # </s> is not moved
@@ -80,16 +84,15 @@ def check_direction(case: Case) -> None:
 
 
 def reads_sentences(case: Case) -> bool:
-    """Return whether the method reads trees, graphs or orders from side files."""
+    """Return whether the method reads trees, graphs or reorderings from side files."""
     return any(side.files for side in case.card.side_inputs)
 
 
 def _read_backwards(words: Tensor) -> Sentence:
-    """Return the structure of a sentence in reversed order.
+    """Return the structure of a reversed sentence.
 
-    This structure is the structure of the sentence in its original order, with reversed word indices.
-
-    The last word, </s>, is not moved.
+    `words` contains the tokens of the reversed sentence. The function computes the structure of the original sentence, and
+    reverses its word indices. The last word, </s>, is not moved.
     """
     last = len(words) - 1
     given = describe(torch.cat([words[:last].flip(0), words[last:]]))
@@ -102,9 +105,9 @@ def _read_backwards(words: Tensor) -> Sentence:
 
 
 def _chain(length: int) -> Sentence:
-    """Return a tree in which the head of every word is the word before it. The first word is the root.
+    """Return a tree in which the head of each word is the previous word. The first word is the root.
 
-    The only exception is </s>, whose head is the first word.
+    The head of </s> is the first word, not the previous word.
     """
     words, relations = np.arange(length), np.full(length, FIRST_RELATION)
     heads = np.append(words[:-1] - 1, 0)
@@ -145,9 +148,9 @@ def check_shift(case: Case) -> None:
 
 
 def check_uncounted(case: Case) -> None:
-    """Check that positions with and without `Positions.start` lead to the same output.
+    """Check that equal position ids lead to the same output, whether `Positions.start` is set or not.
 
-    The code for positions with `Positions.start` differs from the code for other positions.
+    Some code, for example for distances, is different if `Positions.start` is set.
     """
     model = fixed(case)
     source, target = torch.stack(sentences(16, 7, 7)), torch.stack(sentences(17, 6, 6))
@@ -201,10 +204,14 @@ def _runs_beyond(case: Case, model, limit: int) -> None:
 
 
 def check_far(case: Case) -> None:
-    """Check that two long distances have equal scores if the card has extrapolation="clips", and different scores otherwise."""
+    """Check `extrapolation` on the card. With "clips", two long distances must have equal scores.
+
+    Otherwise, the scores of the two distances must differ. For methods with only hooks of `VECTORS`, the check compares the
+    hidden states at the positions 297 and 298 instead of scores.
+    """
     method = case.method()
     hooks = method.hooks
-    if method.draws and not reads_sentences(case):  # methods that read sentences draw random signs only in training
+    if method.draws and not reads_sentences(case):  # methods with side files draw random signs only in training
         raise NotApplicable("random codes are equal on average only. The oracles check them")
     if case.card.extrapolation == "error" or case.card.injection in ("none", "other") or hooks <= {"mask"} or "attend" in hooks:
         # these methods have no scores at long distances, or scores of two distances cannot be compared

@@ -71,7 +71,10 @@ def check_flags(case: Case) -> None:
 
 
 def _draws(case: Case) -> bool:
-    """Return whether `prepare` returns different tensors for different seeds in training, for the first spec with this hook."""
+    """Return whether the hook `prepare` returns different tensors for different seeds in training.
+
+    The function tests the first spec of the method that has this hook.
+    """
     methods = [Case(spec, case.site).method().train() for spec in specs(case.name, case.site)]
     method = next((method for method in methods if "prepare" in method.hooks), None)
     if method is None:
@@ -105,7 +108,10 @@ def _tensors(prepared: Any) -> Iterator[Tensor]:
 
 
 def check_gradients(case: Case) -> None:
-    """Check that one training step computes a gradient for every parameter, and correct gradients for position parameters."""
+    """Check that a backward pass computes a gradient for every parameter.
+
+    Also check that the gradients of position parameters are correct.
+    """
     model = build_for(case).double().train()
     loss = _loss(model)
     loss.backward()
@@ -123,7 +129,7 @@ def check_gradients(case: Case) -> None:
     torch.manual_seed(22)
     ways = [(p, torch.randn_like(p)) for p in position_parameters(model).values()]
     if ways:
-        # with adjoint=true, the gradient is also computed by numerical integration
+        # with adjoint=true, numerical integration computes the gradient, so that the gradient is less exact
         exact = 1e-2 if "adjoint=true" in case.spec else 1e-5
         close(_slope(model, ways), sum((p.grad * way).sum() for p, way in ways), exact)
 
@@ -172,7 +178,7 @@ def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
 def check_state_dict(case: Case) -> None:
     """Check that the state dict of each `SitePositions` module contains only parameters.
 
-    Also check that a second model has the same output after it loads the state dict of the model.
+    Also check that a second model has the same output after it loads the state dict of the first model.
     """
     model, other = build_for(case), build_for(case, seed=1)
     for positions in positions_by_site(model).values():
@@ -183,7 +189,10 @@ def check_state_dict(case: Case) -> None:
 
 
 def check_effect(case: Case) -> None:
-    """Check that the output changes if the method is removed, and if any parameter of the method changes."""
+    """Check that the output changes if the method is removed.
+
+    Also check, for each parameter of the method, that the output changes if this parameter changes.
+    """
     model, without = build_for(case), build()
     model.load_state_dict(model.state_dict())
     model.eval()
@@ -207,7 +216,7 @@ def check_effect(case: Case) -> None:
 
 
 def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
-    """Copy all parameters that both models have from `model` to `other`.
+    """Copy parameters from `model` to `other`. Parameters that only one of the models has are not copied.
 
     Return True if every parameter of `other` is overwritten.
     """
@@ -231,7 +240,10 @@ class _changed:
 
 
 def check_options(case: Case) -> None:
-    """Check that a changed option changes the output or the shapes of parameters. The output may change only in training."""
+    """Check that a changed option changes the output or the shapes of parameters.
+
+    For methods with the hook `positions`, a change of the output that occurs only in training is sufficient.
+    """
     plain, changed = build_for(Case(case.name, case.site, case.side)), build_for(case)
     shapes = [{name: p.shape for name, p in position_parameters(m).items()} for m in (plain, changed)]
     if shapes[0] != shapes[1]:

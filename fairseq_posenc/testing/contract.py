@@ -53,9 +53,10 @@ def _steps(case: Case) -> bool:
 
 
 def _moves(case: Case) -> bool:
-    """Return whether shifting position ids has an effect that check_shift can test.
+    """Return whether check_shift applies to a case.
 
-    If an absolute method computes positions from a tree or from tokens, shifting position ids has no effect.
+    Some absolute methods compute positions from trees, graphs, reorderings or tokens. Shifting position ids does not change
+    the output of these methods, so check_shift does not apply to these methods.
     """
     counted = geometry.reads_sentences(case) or case.method().counts_tokens
     return not (counted and case.card.reference in ("absolute", "both"))

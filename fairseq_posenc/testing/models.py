@@ -26,7 +26,7 @@ END = 2
 SEPARATOR = END  # token between the sentences of a document
 TARGET_ROOM = 40  # maximum number of target words in models with side inputs
 
-#: function that returns the structure of a source sentence for its tokens [S]
+#: function that computes the structure of a source sentence from the tokens [S] of the sentence
 Describe = Callable[[Tensor], Sentence]
 
 
@@ -41,7 +41,7 @@ def build(
     """Return a model with two layers, width 16 and no dropout. Noise is added to position parameters and to the padding vector.
 
     Without noise, a method with an initial factor of one has no effect. A test could then not detect that the model never calls
-    this method. The initial padding vector is zero. A test could then not detect that a method reads padding.
+    this method. Without noise, the padding vector is zero. A test could then not detect that a method reads padding.
     """
     args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -85,7 +85,7 @@ def positions_by_site(model: PositionTransformer) -> dict[str, nn.Module]:
 
 
 def position_parameters(model: PositionTransformer) -> dict[str, nn.Parameter]:
-    """Return SITE.NAME -> trainable parameter, for the position methods of all sites."""
+    """Return a mapping from SITE.NAME to the trainable parameters of the position methods, for all sites."""
     found = {}
     for site, positions in positions_by_site(model).items():
         found.update({f"{site}.{name}": p for name, p in positions.named_parameters() if p.requires_grad})
@@ -105,7 +105,10 @@ def sentences(seed: int, *lengths: int) -> list[Tensor]:
 
 
 def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
-    """Return a batch of sentences, padded on one side, with `extra` more columns than the longest sentence has tokens."""
+    """Return a batch of sentences with padding on one side.
+
+    The number of columns is the length of the longest sentence plus `extra`.
+    """
     width = max(map(len, rows)) + extra
     out = torch.full((len(rows), width), PAD)
     for row, words in zip(out, rows):
@@ -148,7 +151,7 @@ def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe =
 
 @contextlib.contextmanager
 def moved(positions: nn.Module, queries: int = 0, keys: int = 0, counted: bool = True) -> Iterator[None]:
-    """Within the context, shift the position ids at a site. `counted`: whether `Positions.start` is set (`Positions.counted`)."""
+    """Within the context, shift the position ids at a site. `counted`: whether the shifted `Positions` have a `start`."""
     begin = positions.begin
 
     def shift(at: Positions, offset: int) -> Positions:
@@ -187,5 +190,5 @@ def refused(words: str) -> Iterator[None]:
 
 @functools.cache
 def fixed(case: Case) -> PositionTransformer:
-    """Return the model of a case, which is built only once. Only for checks that do not change the model."""
+    """Return the model of a case. The model is built only once, so checks that call this function must not change the model."""
     return build_for(case)

@@ -19,7 +19,7 @@ from . import reference
 from .reference import Oracle, Place
 
 WIDTH, HEADS, MAX_POSITIONS = 16, 4, 12
-#: LENGTHS: number of tokens of each sentence in a batch. BATCH: number of sentences in `compare_scores`, which receives positions
+#: LENGTHS: number of tokens of each sentence in a batch of `compare_output`. BATCH: number of sentences in `compare_scores`
 LENGTHS, BATCH = [5, 3, 1], 2
 
 
@@ -73,7 +73,7 @@ def projections_of(attn: torch.nn.Module) -> dict:
 
 
 def reads_sentences(oracle: Oracle) -> bool:
-    """Return whether the method reads trees, graphs or orders from side files."""
+    """Return whether the method reads trees, graphs or reorderings from side files."""
     return any(side.files for side in card(oracle.name).side_inputs)
 
 
@@ -149,7 +149,7 @@ def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.nd
 # -- hooks that act outside the attention: embed and before_layer ---------------------------------------------------------
 
 _LAYERS, _INPUT_LENGTHS = 3, [6, 4, 1]
-#: the words of the dictionary, with indices after the padding symbol
+#: the words of the dictionary. Their indices begin with the index of the padding symbol, plus 1
 WORDS = ["</s>", "a", "bc@@", "def", "ghij@@"]
 
 

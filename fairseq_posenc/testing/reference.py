@@ -16,7 +16,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """All inputs of an equation that are not separate arguments, such as site, layer, head, options, parameters and sentences."""
+    """Inputs that the functions of an oracle receive as one argument, such as site, layer, head, options and parameters."""
 
     site: str
     heads: int

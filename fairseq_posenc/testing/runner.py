@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All failed checks, and the number of all checks."""
+    """The failed checks, and the number of pairs of a check and a case that were run."""
 
     findings: tuple[Finding, ...]
     checks: int
@@ -79,7 +79,7 @@ def _begin(files: str | None) -> None:
 
 
 def _tasks(name: str) -> list[tuple[int, Case]]:
-    """Return (index of a check, case) for all checks and cases. Cases with default options are first."""
+    """Return (index of a check, case) for all checks that apply to a case. Cases with default options are first."""
     cases = [Case(spec, site) for site in registry.card(name).all_sites for spec in specs(name, site)]
     return [
         (number, case)
@@ -105,7 +105,7 @@ def _run(task: tuple[int, Case]) -> Finding | None:
 
 
 def _seen(error: Exception, name: str) -> str:
-    """Return the message of a failed check in one line. If code of the method raised the error, add its line number."""
+    """Return the message of a failed check in one line. For an exception in code of the method, add the line number."""
     frames, text = traceback.extract_tb(error.__traceback__), str(error)
     if isinstance(error, AssertionError):
         difference = re.search(r"Greatest absolute difference: (\S+)", text)

@@ -6,9 +6,10 @@ concatenation.py score FOLDER TEXT TARGET SEPARATOR
     Scores FOLDER/kN.out and FOLDER/forced.kN.out with the references TEXT/test.kN.TARGET, for N from 1 to 6.
     Writes FOLDER/concatenation.json.
 concatenation.py table OUT CONDITION...
-    Reads OUT/CONDITION/ROW/seed*/concatenation.json. Writes OUT/table.md, OUT/table.csv and OUT/bleu.svg, and prints table.md.
+    Reads OUT/CONDITION/ROW/seed*/concatenation.json. CONDITION is the name of a training text, such as L2.
+    Writes OUT/table.md, OUT/table.csv and OUT/bleu.svg, and prints table.md.
 
-Scores of a file with k sentences per line. Separators are removed from outputs and references:
+Scores of a file with k sentences per line, after the separators were removed from outputs and references:
     bleu, chrf: sacreBLEU's corpus scores
     ratio: number of words of the outputs, divided by the number of words of the references
     sentences: fraction of the outputs that have k sentences

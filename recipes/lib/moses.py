@@ -1,4 +1,4 @@
-"""Prepare text for translation with sacremoses, in the same way as the scripts of Moses.
+"""Use sacremoses to prepare text for translation, in the same way as the scripts of Moses.
 
 moses.py tokenise LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     tokenise
 moses.py multi30k LANGUAGE INPUT OUTPUT [LANGUAGE INPUT OUTPUT ...]     lowercase, normalise punctuation, tokenise and escape
@@ -10,7 +10,7 @@ from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 
 def prepare(language: str, source: str, target: str) -> None:
-    """Prepare one sentence per line like the script of Multi30K: lowercase, normalise punctuation, then tokenise and escape."""
+    """Prepare a text file like the script of Multi30K: lowercase, normalise punctuation, then tokenise and escape."""
     normaliser = MosesPunctNormalizer(language, perl_parity=True)
     tokeniser = MosesTokenizer(language)
     with open(source, encoding="utf-8", newline="\n") as lines, open(target, "w", encoding="utf-8", newline="\n") as out:
@@ -20,7 +20,7 @@ def prepare(language: str, source: str, target: str) -> None:
 
 
 def tokenise(language: str, source: str, target: str) -> None:
-    """Tokenise one sentence per line. Detokenising restores the text, except for blanks around punctuation."""
+    """Tokenise a text file with one sentence per line. Detokenising restores the text, except for blanks around punctuation."""
     tokeniser = MosesTokenizer(language)
     with open(source, encoding="utf-8", newline="\n") as lines, open(target, "w", encoding="utf-8", newline="\n") as out:
         out.writelines(" ".join(tokeniser.tokenize(line, escape=False)) + "\n" for line in lines)

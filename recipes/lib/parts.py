@@ -2,10 +2,11 @@
 
 parts.py TOKENS DICTIONARY LIST PREFIX SOURCE TARGET
 
-Each part has at most TOKENS source tokens and at most TOKENS target tokens, because the index of a binary file overflows at 2 GiB
-if several processes write it. DICTIONARY is equal to the dictionary of `fairseq-preprocess --joined-dictionary` for the whole
-text. LIST contains the prefix of each part, one per line: PREFIX.0, PREFIX.1, and so on. The files of a part are PREFIX.0.SOURCE
-and PREFIX.0.TARGET. If the text is not divided, LIST contains only PREFIX.
+Each part has at most TOKENS source tokens and at most TOKENS target tokens. The reason is a limit of fairseq-preprocess. If
+several processes write a binary file, the index of the file overflows at 2 GiB. DICTIONARY is equal to the dictionary of
+`fairseq-preprocess --joined-dictionary` for the whole text. LIST contains the prefix of each part, one per line: PREFIX.0,
+PREFIX.1, and so on. The files of a part are PREFIX.0.SOURCE and PREFIX.0.TARGET. If the text is not divided, LIST contains only
+PREFIX.
 """
 
 import itertools

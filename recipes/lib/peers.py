@@ -2,7 +2,7 @@
 
 peers.py extend ENVIRONMENT              let a new virtual environment also use the packages of this installation
 peers.py configure FILE NAME=VALUE...    write the configuration of a training run of Eole, and its vocabulary
-peers.py measure PREFIX COMMAND...       run a command. Write PREFIX.log, and its CPU seconds to PREFIX.json
+peers.py measure PREFIX COMMAND...       run a command. Write its output to PREFIX.log, and its CPU seconds to PREFIX.json
 peers.py table OUT SHORT UPDATES THREADS   print the CPU time per target token. Write OUT/training.json and OUT/training.md
 """
 
@@ -19,9 +19,10 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-#: options of Eole with the effect of fairseq_options in the recipe. `normalize` (in `configure`) multiplies embeddings by the
-#: square root of their size, as fairseq does. With sinusoids, Eole does this without the option. Without `rope_config`,
-#: Eole 0.6.4 fails. Without `add_final_linear_bias`, Eole's encoder has fewer biases than Eole's decoder.
+#: options of Eole that have the same effect as `fairseq_options` in the recipe. `normalize` (in `configure`) multiplies
+#: embeddings by the square root of their size, as fairseq does. With sinusoids, Eole multiplies the embeddings without this
+#: option. Without `rope_config`, Eole 0.6.4 fails. Without `add_final_linear_bias`, Eole's encoder has fewer biases than Eole's
+#: decoder.
 MODEL = {
     "architecture": "transformer", "layers": 2, "hidden_size": 128, "heads": 4, "transformer_ff": 512, "share_embeddings": True,
     "share_decoder_embeddings": True, "generator_bias": False, "add_qkvbias": True, "add_final_linear_bias": True,
@@ -72,7 +73,7 @@ def packages(environment: str) -> Path:
 def extend(environment: str) -> None:
     """Make the packages of this Python installation available in the virtual environment `environment`, except torchaudio.
 
-    transformers would import torchaudio, but the wheels of torchaudio do not fit PyTorch's wheels for CPUs.
+    The package transformers would import torchaudio. The wheels of torchaudio do not fit PyTorch's wheels for CPUs.
     """
     lines = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\nimport sys; sys.modules['torchaudio'] = None\n"
     (packages(environment) / "posenc.pth").write_text(lines, encoding="utf-8")
@@ -104,7 +105,7 @@ def configure(file: str, *options: str) -> None:
 
 
 def measure(prefix: str, *command: str) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # subprocess.run kills the command when this exception is raised
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # when SystemExit is raised, subprocess.run kills the command
     with open(f"{prefix}.log", "wb") as log:
         status = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
     if status:

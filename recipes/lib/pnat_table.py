@@ -22,7 +22,7 @@ from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.report import statistics, tables
 from fairseq_posenc.evaluation.scoring import archive, record
 
-#: part of the scores -> column of its BLEU
+#: name of a test set in score.json -> column of its BLEU
 PARTS = {"test": "BLEU", "lengths": "length beam", "rescored": "rescored", "reference": "reference positions"}
 #: name of a number in the log of fairseq-validate -> its column
 ACCURACIES = {
@@ -108,13 +108,13 @@ def over_seeds(scores: list[list[float]]) -> list[dict]:
 
 
 def bleu(row: dict) -> str:
-    """Return the cell '34.80 [34.02, 35.58]'."""
+    """Return the cell of BLEU with its interval, for example '34.80 [34.02, 35.58]'."""
     low, high = (row.get(column) for column in LIMITS.values())
     return f"{row[BLEU]:.2f}{tables.interval(low, high, 2)}"
 
 
 def difference(row: dict) -> str:
-    """Return the cell '+1.60 [+0.41, +2.79], p = .030', or "" if the difference has no interval."""
+    """Return the cell of the difference, for example '+1.60 [+0.41, +2.79], p = .030'. Return "" if p is unknown."""
     value, low, high, p = (row.get(column) for column in DIFFERENCE.values())
     return "" if p is None else f"{value:+.2f}{tables.interval(low, high, 2, '+')}, {tables.p_text(p)}"
 

@@ -1,8 +1,9 @@
 """`posenc concat`: join consecutive sentences of parallel text into documents, as test data or as training data.
 
 Test data: one test set for each number of sentences per document. All test sets consist of the same lines, so that their scores
-can be compared. Training data: one text with documents of different numbers of sentences. On average, the
-documents of each size together contain the same number of lines. The documents depend only on the seed and the epoch.
+can be compared. Training data: one text whose documents have different numbers of sentences. On average, the
+documents with k sentences contain the same total number of input lines for every k. For the same input lines and the same
+numbers of sentences, the documents depend only on the seed and the epoch.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ...common.option_types import integer
 from ...core import PositionError
 from .parallel import aligned, find
 
-#: maximum number in an option such as 1-6
+#: maximum of a number in the options --sentences, --mix and --epoch
 _MOST = 1000
-#: a group of consecutive lines: index of the first line from 0, and number of lines
+#: a group of consecutive lines: index of the first line, counted from 0, and number of lines
 Group = tuple[int, int]
 
 
@@ -106,7 +107,8 @@ def mixed(lines: int, numbers: list[int], seed: int, epoch: int) -> Iterator[Gro
     """Divide the lines into groups of consecutive lines, beginning at a random line. Each line is in one group.
 
     The number of lines k of a group is drawn from `numbers` with a probability proportional to 1/k, so that all numbers have
-    equal shares of the lines on average. Two groups may be shorter: the group at the end of the lines, and the last group.
+    equal shares of the lines on average. Two groups may have fewer lines than drawn: the group that ends with the last line of
+    the text, and the last drawn group.
     """
     draw = np.random.default_rng((seed, epoch))
     share = np.array([1 / number for number in numbers])
@@ -136,7 +138,10 @@ def _rows(files: list[Path], separator: str) -> Iterator[tuple[str, ...]]:
 
 
 def _lines(given: int | None, there: int, multiple: int, name: str) -> int:
-    """Return the number of lines that all test sets use. Raise PositionError if it is not a multiple of `multiple`."""
+    """Return the number of lines that all test sets use.
+
+    Raise PositionError if `given` is not a multiple of `multiple`, or if the text has too few lines.
+    """
     if there < multiple or (given is not None and given > there):
         wanted = multiple if given is None else given
         raise PositionError(f"concat: {name} has {there} lines. Expected at least {wanted}. Use fewer sentences or lines.")

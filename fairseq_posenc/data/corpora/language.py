@@ -1,7 +1,7 @@
-"""A small artificial language pair, generated from a seed. Its meaning depends on word order.
+"""A small artificial language pair, generated from a seed. The meaning of a sentence depends on word order.
 
-The model of the quickstart learns to translate this language. Source and target express the same meaning tree. The source has
-verb-second order, and the target has verb-final order:
+The model of the quickstart learns to translate this language. Source and target are generated from the same tree, which
+represents the meaning. The source has verb-second order, and the target has verb-final order:
 
     source (svo)                                         target (sov)
     sentence    clause {CONJ clause}                     clause {CONJ clause}
@@ -16,9 +16,9 @@ A model must learn the following:
 * Only word order distinguishes subject and object. There is no case, and every noun can be subject or object.
 * `agr` is one of six endings: three genders times two numbers. The form of a noun does not show its gender. A final verb agrees
   with its subject. A particle, an adverbial, an object and relative clauses may be between the verb and its subject. A whole
-  embedded clause is between SAY and its subject.
-* The source particle is at the end of its verb phrase, after an object of any length. The target particle is before the object.
-* `A` has no counterpart in the target, so that source and target differ in length.
+  embedded clause is between SAY and the subject of SAY.
+* The source particle follows the object, which can have any length. The target particle precedes the object.
+* `A` has no counterpart in the target, so that source and target can differ in length.
 
 Relative clauses modify subjects and objects of a clause. Relative clauses are not nested, and contain neither particles nor
 adverbials. Embedded clauses contain no other embedded clauses. Every source sentence therefore has exactly one meaning, and
@@ -231,16 +231,17 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
 
 
 def clauses(lengths: tuple[int, int]) -> Sequence[int]:
-    """Return the numbers from which the number of clauses of a sentence with these lengths is drawn.
+    """Return the allowed numbers of clauses of a sentence. One of these numbers is drawn for each sentence.
 
-    A clause has 3 to about 20 words.
+    `lengths` are the minimum and maximum number of words of a sentence. A clause has at least 3 words, and seldom more than
+    20 words.
     """
     low, high = lengths
     return CLAUSES.get(lengths) or range(max(1, low // 10), max(1, high // 8) + 1)
 
 
 def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Sentence, str, str] | None]:
-    """Yield (sentence, source, target). Yield None instead if source or target do not have an allowed length for the part."""
+    """Yield (sentence, source, target). Yield None instead if the length of source or target is not allowed for the part."""
     low, high = lengths = lengths or (LONG if part == "test_long" else NORMAL)
     rng, lexicon, numbers = Random(f"{part} {seed}"), make_lexicon(seed), clauses(lengths)
     while True:

@@ -1,7 +1,8 @@
 """Read Multi30K or Multi30k-uk as raw text from the public host, a mirror or a folder, and write one sentence per line.
 
-Multi30k-uk has the files train.json and test_2016_flickr.json, with one object {"en": ..., "uk": ...} per line, and no validation
-set. Multi30K has the files {train,val,test_2016_flickr}.LANGUAGE or .LANGUAGE.gz, and additional test sets in English and German.
+Multi30k-uk has the files train.json and test_2016_flickr.json, with one object {"en": ..., "uk": ...} per line. Multi30k-uk has
+no validation set. Multi30K has the files {train,val,test_2016_flickr}.LANGUAGE or .LANGUAGE.gz. Multi30K also has additional
+test sets in English and German.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ VALID_SIZE = 1014  # number of sentence pairs of the validation set, as in Multi
 HUB = "https://huggingface.co/datasets/turuta/Multi30k-uk/resolve/main"
 REPOSITORY = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 
-#: file -> SHA-256 of its text -> name of the corpus
+#: file -> mapping from the SHA-256 of the file's text to the name of the corpus
 KNOWN = {
     "train.en": {"460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6": "Multi30K"},
     "val.en": {"1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227": "Multi30K"},
@@ -133,8 +134,8 @@ def hold_out(train: Text, seed: int) -> dict[str, Text]:
 def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
     """Return the text with normalised white space.
 
-    Pairs with an empty side raise PositionError, or are removed if `drop_empty` is set and the part is "train". Raise
-    PositionError also for different numbers of lines.
+    If `drop_empty` is set and the part is "train", remove pairs with an empty side. Otherwise, raise PositionError for these
+    pairs. Also raise PositionError if the numbers of lines differ, or if no pair remains.
     """
     counts = {language: len(lines) for language, lines in text.items()}
     if len(set(counts.values())) > 1:
@@ -156,7 +157,8 @@ def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
 def title(parts: dict[str, Text], origin: str) -> str:
     """Return the name of the corpus, which is found by the SHA-256 of its texts.
 
-    Multi30k-uk is recognised only by its origin, the public host.
+    If the SHA-256 of a text is not known, `origin` determines the name. The name is Multi30k-uk for the public host of
+    Multi30k-uk, and unknown data for any other origin.
     """
     corpora = set()
     for part, text in parts.items():

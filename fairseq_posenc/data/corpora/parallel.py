@@ -157,7 +157,10 @@ def test_set(given: str, source: str, target: str) -> TestSet:
 
 
 def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
-    """Return a test set with the references that sacreBLEU uses, from its folder, which is $SACREBLEU or ~/.sacrebleu."""
+    """Return a test set of sacreBLEU with the references that sacreBLEU uses.
+
+    The files are read from sacreBLEU's folder, which is $SACREBLEU or ~/.sacrebleu.
+    """
     from sacrebleu.dataset import DATASETS
     from sacrebleu.utils import SACREBLEU_DIR
 

@@ -1,9 +1,9 @@
 """Convert CoNLL-U to side files: heads, relations and graphs of the words of a text.
 
-Words are the syntactic words of CoNLL-U. A multiword token (3-4) is skipped, because the next lines contain its words. Empty
-nodes (5.1) are not words. A path through empty nodes becomes one edge, whose label joins the labels of the path with ">", as in
-the tools of Universal Dependencies. Blanks within a word, such as 25 000, become underscores. A block with the comment "# empty"
-is an empty sentence.
+Words are the syntactic words of CoNLL-U. A multiword token, such as 3-4, is skipped, because the next lines contain its words.
+Empty nodes, such as 5.1, are not words. A path through empty nodes becomes one edge. The label of this edge joins the labels of
+the path with ">", as in the tools of Universal Dependencies. Blanks within a word, such as 25 000, become underscores. A block
+with the comment "# empty" is an empty sentence.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _as_written(parts: list[str], column: int) -> str:
     return parts[column]
 
 
-#: columns that the library conllu must not parse. Some are not used. deps is parsed below, because the library does not allow all
-#: labels
+#: columns that the library conllu must not parse. The columns xpos, feats and misc are not used. The column deps is parsed
+#: below, because the library does not allow all labels
 _PARSERS = {name: _as_written for name in ("xpos", "feats", "misc", "deps")}
 
 
@@ -46,7 +46,7 @@ class Tree:
     words: list[str]
     heads: list[int]  # index of the head of every word, from 1. 0 for the root
     relations: list[str]  # label of the relation between every word and its head
-    edges: list[tuple[int, int, str]] | None  # word index from, word index to, label
+    edges: list[tuple[int, int, str]] | None  # (from, to, label) of each edge, with word indices from 1. None: no graph
 
 
 _MOST_BLANK = 10_000  # maximum number of successive blank lines. CoNLL-U needs only one
@@ -79,7 +79,7 @@ def blocks(file: Lines) -> Iterator[Block]:
         yield Block(first, "".join(lines))
 
 
-#: edges of the graph: no graph, the edges of the tree, or the enhanced dependencies
+#: values of --edges: no graph, a graph with the edges of the tree, or a graph with the enhanced dependencies
 EDGES = ("none", "basic", "enhanced")
 
 
@@ -107,7 +107,7 @@ def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
 
 
 def multiword_at(block: Block, number: int) -> str | None:
-    """Return the form of the multiword token that contains a word, or None."""
+    """Return the form of the multiword token that contains a word. Return None if there is no such token."""
     for token in _tokens(block):
         if isinstance(token["id"], tuple) and token["id"][1] == "-" and token["id"][0] <= number <= token["id"][2]:
             return token["form"]

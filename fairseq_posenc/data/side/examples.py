@@ -15,9 +15,10 @@ RELATIONS = FIRST_RELATION + 3
 
 
 def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Sentence:
-    """Return a random tree, graph and order for a sentence of these tokens, which are the seed of the random numbers.
+    """Return a random tree, graph and order for a sentence of these tokens.
 
-    Some words have several tokens. The indices of relation labels are below `relations`.
+    The tokens are the seed of the random numbers. Some words have several tokens. The indices of relation labels are below
+    `relations`.
     """
     size, generator = len(tokens), np.random.default_rng([*map(int, tokens), len(tokens)])
     begins = generator.random(size) < 0.7
@@ -59,7 +60,8 @@ def side_inputs(
 def _values(method: PositionMethod, sentence: Sentence) -> dict[str, np.ndarray]:
     """Return the side inputs of a method for one sentence.
 
-    The requested output length is the number of tokens of this sentence without </s>.
+    A side input with one value per sentence (axes "B") contains the requested output length in tokens. Here, this length is the
+    number of tokens of the sentence without </s>.
     """
     made = dict(method.side_values(sentence, method.options)) if any(side.files for side in method.card.side_inputs) else {}
     lengths = {side.name: np.array(len(sentence.words) - 1) for side in method.card.side_inputs if side.axes == "B"}

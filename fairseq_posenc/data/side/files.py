@@ -116,7 +116,10 @@ def parse_relations(line: str, words: int) -> list[str]:
 
 
 def check_label(label: str) -> None:
-    """Raise Fault for a label that is a special symbol of fairseq's dictionaries, because it would have the symbol's index."""
+    """Raise Fault for a label that is a special symbol of fairseq's dictionaries.
+
+    The label would have the same index as the symbol.
+    """
     if label in RESERVED:
         raise Fault(
             "SIDE-FORMAT", f"the label {label!r} is reserved for fairseq's dictionary. Expected another label. Rename it."

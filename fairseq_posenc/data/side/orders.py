@@ -37,8 +37,8 @@ def parse_links(line: str, words: int) -> list[tuple[int, int]]:
 def order_of_links(links: Iterable[tuple[int, int]], words: int) -> list[int]:
     """Sort the source words by the mean position of the target words to which they are linked.
 
-    A word without a link stays after the nearest linked word on its left, or before the first linked word. If there are no links,
-    the order is the source order.
+    A word without a link stays after the nearest linked word on its left. If no word on its left is linked, it stays before the
+    first linked word. If there are no links, the order is the source order.
     """
     linked: list[list[int]] = [[] for _ in range(words)]
     for source, target in links:
@@ -58,7 +58,9 @@ def kendall_tau(order: Sequence[int]) -> float:
 
 
 def fuzzy_reordering_score(order: Sequence[int]) -> float:
-    """Return 1 - discontinuities / (n + 1), the fraction of neighbouring words that are also neighbours in the source order.
+    """Return 1 - discontinuities / (n + 1), the fraction of pairs of neighbouring words that are continuous.
+
+    A pair is continuous if the second word directly follows the first word in the source order.
 
     The first word counts as a neighbour of the start of the sentence, and the last word as a neighbour of its end.
     """
@@ -67,9 +69,9 @@ def fuzzy_reordering_score(order: Sequence[int]) -> float:
 
 
 def relative_to(order: Sequence[int], reference: Sequence[int]) -> list[int]:
-    """Return the order with each word index replaced with the position of the word in the reference.
+    """Replace each word index of the order by the position of the word in the reference. Return the result.
 
-    The two measures then compare the order with the reference instead of the source order.
+    `kendall_tau` and `fuzzy_reordering_score` of the result compare the order with the reference instead of the source order.
     """
     place = {word: index for index, word in enumerate(reference)}
     return [place[word] for word in order]

@@ -63,10 +63,11 @@ def _parse(task: tuple[str, list[str], Path]) -> int:
     if path.is_file():
         return len(sentences)
     partial, errors = path.with_suffix(".part"), path.with_suffix(".errors")
-    for old in (partial, errors):  # new files, because the parser of an interrupted run may still write to the old ones
+    for old in (partial, errors):  # remove old files, because the parser of an interrupted run may still write to them
         old.unlink(missing_ok=True)
     with partial.open("wb") as out, errors.open("wb") as told:
-        given = "".join(" ".join(sentence.split()) + "\n" for sentence in sentences).encode()  # words as fairseq reads them
+        # single blanks between words, because fairseq also splits words at any white space
+        given = "".join(" ".join(sentence.split()) + "\n" for sentence in sentences).encode()
         status = subprocess.run(command, shell=True, input=given, stdout=out, stderr=told, check=False).returncode
     if status:
         raise PositionError(

@@ -17,7 +17,7 @@ ORACLE = "word alignments with the target (oracle)"
 
 
 def write_orders(text: Path, given: Path, source: str | None = None) -> str:
-    """Write TEXT.order and TEXT.order.source. Return the similarity to the source order as text.
+    """Write TEXT.order and TEXT.order.source. Return a text with the similarity of the orders to the source order.
 
     If `source` is set, the file `given` contains orders, and `source` is the name of the preorderer. Otherwise, `given` contains
     word alignments.
@@ -39,7 +39,7 @@ def write_orders(text: Path, given: Path, source: str | None = None) -> str:
 
 
 def compare(given: Path, reference: Path) -> str:
-    """Return the similarity of the reorderings in two files as text."""
+    """Return a text with the similarity of the reorderings in two files."""
     found = []
     for number, line, expected in _pairs(given, reference):
         count = len(expected.split())
@@ -54,7 +54,7 @@ def compare(given: Path, reference: Path) -> str:
 
 
 def measures(found: list[list[int]]) -> str:
-    """Return the means of both similarity measures over these orders as text."""
+    """Return a text with the means of Kendall's tau and of the fuzzy reordering score over these orders."""
     if not found:
         return "no sentences"
     tau = sum(map(orders.kendall_tau, found)) / len(found)

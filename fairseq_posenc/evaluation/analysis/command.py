@@ -10,7 +10,7 @@ from typing import Any
 
 from ...common.option_types import not_negative, positive, read_number
 
-#: name of an analysis, which is also the name of its module -> (summary, description)
+#: name of an analysis and of its module -> (summary, description)
 ANALYSES = {
     "vectors": (
         "similarity of position vectors",
@@ -45,7 +45,8 @@ ANALYSES = {
 }
 
 
-#: analyses without random numbers, or with the random numbers of sacreBLEU (environment variable SACREBLEU_SEED)
+#: analyses without the option --seed. `identical` draws no random numbers. `lengths` uses the environment variable
+#: SACREBLEU_SEED
 _WITHOUT_SEED = {"identical", "lengths"}
 
 
@@ -154,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     from . import results
 
     if args.output:
-        results.make_folder(args.output)  # creating the folder can fail, so it is done before the long computation
+        results.make_folder(args.output)  # create the folder before the long computation, because this can fail
     found = _analysis(args.analysis)(args)
     print(results.screen(found), end="")
     if args.output:

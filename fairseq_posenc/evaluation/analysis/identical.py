@@ -1,7 +1,7 @@
 """Attention between identical words. All differences between the scores result from the positions.
 
-Wang et al. (2021), On Position Embeddings in BERT, describe the properties of `Indicators`. The formulas are this project's
-reconstruction.
+Wang et al. (2021), On Position Embeddings in BERT, describe the properties that `Indicators` contains. The formulas
+are this project's reconstruction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .runs import Run, load_runs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEAR = 16  # maximum distance for monotonicity
+_NEAR = 16  # monotonicity: maximum distance whose score is compared with the score of the next distance
 _EQUAL = 1e-5  # maximum relative difference that counts as a rounding error
 _COLUMNS = 5  # maximum number of plots per line
 
@@ -32,7 +32,9 @@ _COLUMNS = 5  # maximum number of plots per line
 class Indicators:
     """Properties of attention between identical words.
 
-    symmetry, invariance, monotonicity: 1 if the scores are fully symmetric, translation invariant, or monotonic.
+    symmetry: 1 if the scores are symmetric.
+    invariance: 1 if the scores depend only on the difference of the two positions (translation invariance).
+    monotonicity: 1 if every score decreases when the distance increases by one.
     balance: above 1 if later words have more attention weight than earlier words.
     """
 
@@ -57,8 +59,9 @@ def indicators(scores: Tensor, weights: Tensor) -> Indicators:
 
 
 def _symmetry(a: Tensor) -> float:
-    """Return 1 - |C - C'| / (2 |C|), where C are the scores minus the means of their rows and columns.
+    """Return 1 - |C - C'| / (2 |C|), or 1 if C is 0. C' is the transpose of C.
 
+    C is the matrix of scores without the means of its rows and columns: C = A - row means - column means + mean of A.
     The means are subtracted because a constant that is added to a row has no effect on the softmax.
     """
     c = a - a.mean(0, keepdim=True) - a.mean(1, keepdim=True) + a.mean()
@@ -87,10 +90,10 @@ def _balance(weights: Tensor) -> float:
 
 @torch.no_grad()
 def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
-    """Return the scores before the softmax and the weights of the first encoder layer, each [H, T, T].
+    """Return the scores before the softmax and the attention weights of the first encoder layer, each [H, T, T].
 
-    Both are means over `words`. For each word, the input consists of `length` copies of this word. Return None if the method
-    computes no scores.
+    Scores and weights are means over `words`. For each word, the input consists of `length` copies of this word. Return None if
+    the method computes no scores, or if the encoder has no layers.
     """
     encoder = run.model.encoder
     positions = encoder.position

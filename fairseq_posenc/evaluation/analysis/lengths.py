@@ -31,7 +31,7 @@ class Quality:
     sentences: int  # number of sentences
     bleu: float
     chrf: float
-    brevity: float  # brevity penalty, 1 if hypotheses are not too short
+    brevity: float  # brevity penalty, 1 if the hypotheses are at least as long as the references
     ratio: float  # length of the hypotheses divided by the length of the references
 
 
@@ -43,7 +43,7 @@ def quality(statistics: SentenceStatistics) -> Quality:
 
 
 def select(statistics: SentenceStatistics, first: int, last: int | None) -> SentenceStatistics:
-    """Return the statistics of the sentences whose source has `first` to `last` words. None: no maximum."""
+    """Return the statistics of the sentences whose source has `first` to `last` words. `last` None: no maximum."""
     lengths = statistics.source_words or []
     kept = [n for n, words in enumerate(lengths) if max(words, 1) >= first and (last is None or words <= last)]
     pick = [[rows[number] for number in kept] for rows in (statistics.bleu, statistics.chrf, lengths)]
@@ -81,7 +81,7 @@ def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], S
 
 
 def analyse(args: argparse.Namespace) -> Result:
-    random_seed()  # before the long computation, because a wrong seed raises an error
+    random_seed()  # check SACREBLEU_SEED before the long computation, because a wrong seed raises an error
     loaded = [_load(path, args.parts) for path in args.runs]
     titles = _titles([record for record, _, _ in loaded], args.runs)
     runs = {title: statistics for title, (_, _, statistics) in zip(titles, loaded)}
@@ -172,7 +172,7 @@ def _unseen(words: int) -> str:
 
 
 def _buckets(seen: int | None, statistics: SentenceStatistics) -> list[tuple[int, int | None, str]]:
-    """Return the buckets of ten lengths that contain sentences.
+    """Return the buckets of source lengths that contain sentences. A bucket has ten lengths, as in `buckets_up_to`.
 
     `seen` is the length of the longest training source. If `seen` is given, add one bucket of lengths up to `seen`, and one
     bucket of longer sources.

@@ -50,7 +50,10 @@ def joining(symbols: Sequence[str]) -> str | None:
 
 
 def bucket(distance: int) -> int:
-    """Return the index of the bucket of a move by `distance` words: 1 to 4, 5 to 9, then the paper's buckets of ten distances."""
+    """Return the index of the bucket that contains a distance in words.
+
+    The first two buckets are 1 to 4 and 5 to 9. From 10, the buckets are the buckets of the paper.
+    """
     return int(distance >= 5) if distance < moves.BUCKET else 1 + moves.bucket(distance)
 
 
@@ -80,7 +83,7 @@ class Translator:
         return found
 
     def text(self, tokens: Tensor, reference: bool = False) -> str:
-        """Return a sentence as text. An unknown word of a reference becomes <<unk>>, which is in no hypothesis."""
+        """Return a sentence as text. In a reference, <unk> becomes <<unk>>, so that it matches no <unk> of a hypothesis."""
         return self.target.string(tokens, self.joining, escape_unk=reference)
 
 

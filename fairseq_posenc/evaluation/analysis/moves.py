@@ -19,14 +19,17 @@ def move(words: Sequence[T], origin: int, target: int) -> list[T]:
 
 
 def labels(origin: int, target: int) -> tuple[int, int]:
-    """Return two indices in the changed sentence: of the moved word, and of the word that followed it originally."""
+    """Return two indices in the changed sentence.
+
+    The first is the index of the moved word. The second is the index of the word that followed the moved word before the move.
+    """
     return target, origin + 1 if origin > target else origin
 
 
 def restore(words: Sequence[T], inserted: int, original: int) -> list[T]:
-    """Return the original sentence. The function `labels` returns the two indices.
+    """Return the original sentence. The arguments are the changed sentence and the two indices that `labels` returns.
 
-    `inserted` is the index of the moved word. `original` is the index of the word that followed the moved word originally.
+    `inserted` is the index of the moved word. `original` is the index of the word that followed the moved word before the move.
     """
     return move(words, inserted, original - 1 if original > inserted else original)
 

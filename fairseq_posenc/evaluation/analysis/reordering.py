@@ -38,8 +38,8 @@ _FEWEST = 50
 class Pointers(nn.Module):
     """The output layer: states [B, S, C] -> logits [B, S] for the moved word, and logits [B, S] for its original position.
 
-    Equation: [Q, K, V] = W H + b; P_I = softmax(u . tanh(Q) + c); v = sum_s P_I[s] V_s; P_O = softmax(K v / sqrt(d)). P_I is the
-        distribution over the moved word, P_O the distribution over the word that followed it originally.
+    Equation: [Q, K, V] = W H + b; P_I = softmax(u . tanh(Q) + c); v = sum_s P_I[s] V_s; P_O = softmax(K v / sqrt(d)). P_I[s] is
+        the probability that token s was moved. P_O[s] is the probability that token s followed the moved token before the move.
     """
 
     def __init__(self, width: int):
@@ -70,8 +70,8 @@ class Accuracies:
 
     both: the fraction of instances for which the predictions of both labels (`moves.labels`) are correct.
     inserted, original: the fraction of instances for which the prediction of this label is correct.
-    buckets: for each bucket of the distance |inserted - original| between the two labels, the number of instances, and the
-    fraction of instances for which both predictions are correct.
+    buckets: one pair per bucket of distances: the number of instances, and the fraction with two correct predictions. The
+    distance is |inserted - original|, the difference of the two labels.
     """
 
     both: float
@@ -98,7 +98,7 @@ class Detector(nn.Module):
         self.encoder.train(self.training and not self.frozen)
         with torch.set_grad_enabled(self.training and not self.frozen):
             states = self.encoder(tokens)["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
-        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # </s> is also outside
+        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # True for </s> and padding
         return self.pointers(states, outside)
 
 
@@ -109,7 +109,11 @@ def instance(words: Sequence[int], random: Random, least: int) -> Instance | Non
 
 
 def detector(run: Run, mode: str, seed: int) -> Detector:
-    """Return a detector with the encoder of the run, or with a new encoder of the same settings and embeddings."""
+    """Return a detector.
+
+    In the mode "frozen", the detector contains the encoder of the run. In the mode "scratch", it contains a new encoder with
+    the same settings and the same embeddings.
+    """
     if mode == "frozen":
         encoder = run.model.encoder
     else:
@@ -128,7 +132,10 @@ def train(
     args: argparse.Namespace,
     progress: Progress,
 ) -> int:
-    """Train until the validation loss no longer decreases. Load the best state, and return its number of updates."""
+    """Train a detector, load the state with the lowest validation loss, and return the update of this state.
+
+    Training stops after `_PATIENCE` validations without improvement, and after at most `args.updates` updates.
+    """
     learned = [parameter for parameter in found.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(learned, args.lr or _RATES[args.mode])
     random, best, reached, state = Random(args.seed), float("inf"), 0, None

@@ -1,4 +1,4 @@
-"""Load trained models for an analysis, one at a time, and the sentences of their data."""
+"""Load the trained models of an analysis, one after another. Load the sentences of their data."""
 
 from __future__ import annotations
 

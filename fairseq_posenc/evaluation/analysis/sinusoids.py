@@ -18,7 +18,10 @@ _PROJECTIONS = 2
 
 
 def products(width: int, distance: int, grid: str, seed: int) -> dict[str, list[float]]:
-    """Return the dot products of the vectors of positions t and t + k, for k from -distance to distance: name -> products."""
+    """Return name -> list of dot products, without and with a random projection.
+
+    The products are the dot products of the vectors of positions t and t + k, for k from -distance to distance.
+    """
     at = torch.arange(2 * distance + 1)
     vectors = sinusoid(at, width, "halves", grid).double()
     middle = vectors[distance]

@@ -56,7 +56,7 @@ def order_error(vectors: Tensor, seed: int) -> float:
     generator = torch.Generator().manual_seed(seed)
     first = torch.randint(len(vectors), (_PAIRS,), generator=generator)
     step = torch.randint(1, len(vectors), (_PAIRS,), generator=generator)
-    second = (first + step) % len(vectors)  # a position other than the first one
+    second = (first + step) % len(vectors)  # a position that differs from `first`
     features = torch.cat([vectors[first], vectors[second]], -1).double().numpy()
     later = (second > first).numpy()
     folds = KFold(_FOLDS, shuffle=True, random_state=seed)
@@ -65,7 +65,10 @@ def order_error(vectors: Tensor, seed: int) -> float:
 
 
 def vectors_of(run: Run, site: str, length: int) -> Tensor | None:
-    """Return the position vectors [T, C] at the input of the first layer, or None if no method adds vectors to the embeddings."""
+    """Return the position vectors [T, C] of a site, or None if its methods have no vectors.
+
+    The vectors are the inputs of the query projection of the first layer (`plotting.matrices.position_vectors`).
+    """
     stack = run.model.encoder if site == "encoder" else run.model.decoder
     return position_vectors(stack.position, int(min(length, stack.max_positions())))
 

@@ -102,13 +102,13 @@ def run(args: argparse.Namespace) -> int:
     from .records import load, read_published, read_seed_variance, require_comparable
     from .sentences import random_seed
 
-    random_seed()  # before the long computation, because a wrong seed raises an error
+    random_seed()  # check SACREBLEU_SEED before the long computation, because a wrong seed raises an error
     figures = read_published(args.published) if args.published else None
     variance = read_seed_variance(args.seed_variance) if args.seed_variance else None
     records = load(args.runs)
     require_comparable(records)
     if args.output:
-        formats.make_folder(args.output)  # creating the folder can fail, so it is done before the long significance tests
+        formats.make_folder(args.output)  # create the folder before the long tests, because this can fail
     full = bool(args.full or args.output)
     compare = full or args.baseline is not None
     options = Options(args.methods, args.baseline, args.order, args.seed_test, compare, args.test, args.samples)

@@ -1,4 +1,4 @@
-"""Compute the rows and the numbers of a report: scores, differences to a baseline with tests, and BLEU by source length."""
+"""Compute the rows and the numbers of a report: scores, tested differences to a baseline, and BLEU by source length."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .sentences import (
 
 @dataclass(frozen=True)
 class Values:
-    """One number of one method, such as BLEU, for each seed."""
+    """One value per seed of one quantity, such as BLEU, for one method."""
 
     by_seed: dict[int, float]
 
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def asked(self) -> list[str]:
-        """Return the sources of the requested output lengths, such as "reference". Empty if no lengths were requested."""
+        """Return the origins of the requested output lengths, such as "reference". Empty if no lengths were requested."""
         return sorted({part.asked.source for run in self.runs for part in run.parts.values() if part.asked})
 
     def values(self, get: Callable[[Record], float | None]) -> Values | None:
@@ -81,7 +81,7 @@ class Row:
 
     @property
     def final_loss(self) -> Values | None:
-        """Return the validation loss of the decoded checkpoint, or the last validation loss before this checkpoint."""
+        """Return, for each seed, the last validation loss up to the number of updates of the scored checkpoint."""
         return self.values(_final_loss)
 
 
@@ -105,7 +105,7 @@ class Difference:
 
     mean: float
     seeds: tuple[int, int]  # number of seeds of the row, number of seeds of the baseline
-    low: float | None = None  # lower limit of the 95 % interval. None in `low`, `high`, `p` or `holm`: unknown
+    low: float | None = None  # lower limit of the 95 % interval. `low`, `high`, `p` and `holm` are None if unknown
     high: float | None = None
     p: float | None = None  # uncorrected p-value
     holm: float | None = None  # p-value after Holm's correction for the number of rows
@@ -138,12 +138,12 @@ BEST, TIED = "best", "not distinguishable from the best"
 class Spread:
     """The pooled standard deviation over seeds, which is used for rows with few seeds."""
 
-    deviation: float  # on the scale `scale`
+    deviation: float  # in points or in logits, see `scale`
     degrees: int  # degrees of freedom
     scale: str
     rows: list[str]  # names of the rows of this table that were pooled
     others: list[str]  # names of the rows from --seed-variance that were pooled
-    added: int  # number of scores from --seed-variance that were pooled. Some of them may belong to rows of this table
+    added: int  # number of pooled scores from --seed-variance, including scores of methods that are in this table
     runs: int  # number of runs that were pooled
     equal: float | None  # p-value of Bartlett's test that the pooled rows have the same variance
 
@@ -187,20 +187,20 @@ class Report:
         default_factory=dict
     )  # (row, test set, metric) -> {seed: p-value after Holm's correction}
     lengths: dict[str, Lengths] = field(default_factory=dict)  # test set -> BLEU by source length
-    variance_source: str = ""  # folder of --seed-variance, or the field `source` of the file of --seed-variance
-    unused_variance: bool = False  # whether --seed-variance contains no score of this task
+    variance_source: str = ""  # the folder given as --seed-variance, or the field `source` of the given file
+    unused_variance: bool = False  # True if --seed-variance was given but contains no score of this task
 
     def score(self, row: str, part: str, metric: str) -> Score | None:
         return self.columns[part, metric].scores.get(row)
 
     def metrics(self, part: str) -> dict[str, str]:
-        """Return the metrics of a test set, key -> title: BLEU, chrF, and all other metrics with which a run was scored."""
+        """Return key -> title of each metric of a test set: BLEU, chrF, and all other metrics with which a run was scored."""
         return {metric: column.name for (own, metric), column in self.columns.items() if own == part}
 
     def digits(self, part: str, metric: str, wanted: int) -> int:
-        """Return the number of decimals of a score.
+        """Return the number of decimals of a score: `wanted`, or `wanted` + 2 for small scores of another program.
 
-        If the scores of another program, such as COMET, are at most 1, two decimals are added.
+        Scores of another program, such as COMET, are small if the means of all rows are between -1 and 1.
         """
         means = [abs(score.values.mean) for score in self.columns[part, metric].scores.values()]
         return wanted + 2 if metric not in (*METRICS, others.TER) and max(means) <= 1 else wanted
@@ -229,7 +229,8 @@ def make_report(
     """Compare runs. All conditions of the runs must be equal (`require_comparable`).
 
     Raises:
-        PositionError: A spec is wrong, the baseline has no runs, or sentence statistics are damaged.
+        PositionError: A spec is wrong, the baseline has no runs, the published scores are of another test set, or sentence
+            statistics are damaged.
     """
     options, variance = options or Options(), variance or SeedVariance()
     rows = make_rows(records, options.expected)
@@ -309,13 +310,13 @@ def _others(variance: SeedVariance, records: list[Record], part: str) -> list[Re
     return [run for run in variance.records if (identity(run), run.seed) not in taken and same_task(run, wanted, part)]
 
 
-#: for each row of --seed-variance: its name, its key, and its scores. The key of a row of runs is (identity, versions). The key
-#: of a row of a file is None
+#: (name, key, scores) of each row of --seed-variance. If --seed-variance is a folder of runs, the key is (identity, versions).
+#: If --seed-variance is a file, the key is None
 _Others = list[tuple[str, Any, list[float]]]
 
 
 def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: str) -> _Others:
-    """Return the rows of --seed-variance with the scores for one metric.
+    """Return the name, the key and the scores of each row of --seed-variance, for one test set and one metric.
 
     Runs with the same method and the same versions are one row. If --seed-variance is a file, each list of scores in the file
     is one row.
@@ -347,7 +348,10 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
     at = names.index(baseline.name) if baseline.name in names else None
 
     def compared(row: int) -> statistics.Comparison:
-        """Compare all rows with this row: over all seeds, or with --seed-test paired over the seeds of this row."""
+        """Compare all rows with this row.
+
+        The comparison uses all seeds. With --seed-test paired, the comparison uses only the seeds of this row.
+        """
         if seed_test != "paired":
             return statistics.compare(scores, row, known, scale)
         return statistics.compare(scores[:, np.isfinite(scores[row])], row, known, scale, True, percent)
@@ -358,7 +362,7 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
     for i, (row, values) in enumerate(run):
         equal = values.mean == middle[best]
         rank = "" if len(run) == 1 else BEST if equal else TIED if to_best.holm[i] > statistics.ALPHA else ""
-        tested = to_base if np.isfinite(to_base.p[i]) else over_all  # without a test, the difference is over all seeds
+        tested = to_base if np.isfinite(to_base.p[i]) else over_all  # if p is unknown, use the means over all seeds
         difference = None if at is None or i == at else _difference(tested, i, at, to_base)
         found[row.name] = Score(values, _number(over_all.low[i]), _number(over_all.high[i]), difference, rank)
     return Column(METRICS.get(metric) or others.title(metric), found, spread, smaller)
@@ -370,7 +374,11 @@ def _smaller_is_better(rows: list[Row], part: str, metric: str) -> bool:
 
 
 def _difference(found: statistics.Comparison, i: int, baseline: int, tested: statistics.Comparison) -> Difference:
-    """Return the difference of row i in `found`, with interval and p-values of `tested`."""
+    """Return the difference between row i and the baseline.
+
+    The difference of the means and the numbers of seeds are from `found`. The interval, the p-values and the test are from
+    `tested`.
+    """
     numbers = (_number(array[i]) for array in (tested.difference_low, tested.difference_high, tested.p, tested.holm))
     return Difference(float(found.difference[i]), (int(found.n[i]), int(found.n[baseline])), *numbers, str(tested.test[i]))
 
@@ -380,7 +388,8 @@ def _spread(
 ) -> tuple[Spread | None, statistics.Pool | None]:
     """Return the variance over seeds, pooled over the rows of the table and the rows of --seed-variance.
 
-    If the table and --seed-variance contain the same method with the same versions, all seeds of this method are one row.
+    If the table and --seed-variance contain the same method with the same versions, this method is one row with the seeds of
+    both. Return (None, None) if the variance is unknown.
     """
     by_key = {(identity(row.runs[0]), tuple(sorted(row.runs[0].versions.items()))): i for i, (row, _) in enumerate(run)}
     lists = [[number for number in line if np.isfinite(number)] for line in scores.tolist()]
@@ -419,7 +428,10 @@ def _number(value: Any) -> float | None:
 def _sentence_tests(
     rows: list[Row], part: str, metrics: list[str], baseline: Row, options: Options
 ) -> dict[tuple[str, str, str], dict[int, float]]:
-    """Return p-values by seed, for seeds that a row and the baseline share. Holm's correction is over the rows of one seed."""
+    """Return (row, test set, metric) -> {seed: p-value}, for each seed that the row and the baseline share.
+
+    Holm's correction is computed for each seed and each metric separately. It is a correction for the number of rows.
+    """
     by_seed: dict[int, dict[str, dict[str, statistics.Array]]] = {}
     for row in rows:
         for run in row.runs:
@@ -470,7 +482,7 @@ def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
     """Return one row per method: first the expected specs in the given order, then other methods in alphabetical order.
 
     An expected spec without runs also has a row. Runs with the same options are in one row, even if their specs are written
-    differently. Raise PositionError if an expected spec is invalid.
+    differently. Raise PositionError if an expected spec is invalid, or if runs with different options have the same row name.
     """
     groups = _groups(records)
     names = {key: _name(runs, expected) for key, runs in groups.items()}
@@ -537,7 +549,7 @@ def find_row(rows: list[Row], spec: str) -> Row:
     keys = {identity(row.runs[0]): row.name for row in rows if row.runs}
     try:
         found = spec if spec in names else keys.get(_find(spec, keys))
-    except PositionError:  # a wrong spec cannot be a row
+    except PositionError:  # an invalid spec is not the spec of any row
         found = None
     if found is None:
         raise PositionError(f"--baseline {shorten(spec)}: no run of this method. Expected one of {join(names, 8)}.")
@@ -545,8 +557,8 @@ def find_row(rows: list[Row], spec: str) -> Row:
 
 
 def _reconstructed(specs: Mapping[str, str]) -> bool:
-    """Return whether the card of a method in these specs says that the method is a reconstruction."""
-    from ... import registry  # imports torch, so it is imported here
+    """Return whether one of the methods in these specs has the evidence `reconstruction`."""
+    from ... import registry  # imported here, because the registry imports torch
 
     methods = {part.partition(":")[0].strip() for spec in specs.values() for part in spec.split("+")}
     return any(registry.card(method).evidence == "reconstruction" for method in methods & set(registry.names()))

@@ -97,7 +97,10 @@ class Decoding:
 
 
 def load(folders: list[Path]) -> list[Decoding]:
-    """Return all decodings with requested lengths below these folders, in the order of the folders, then of the paths."""
+    """Return all decodings with requested lengths, from the runs below these folders.
+
+    The order is the order of the folders, and within each folder the order of the paths.
+    """
     from ..scoring.archive import find
     from ..scoring.record import FILE
 
@@ -129,7 +132,7 @@ def load(folders: list[Path]) -> list[Decoding]:
 
 
 def _repeated(decodings: list[Decoding]) -> set[tuple[str, str]]:
-    """Return (row, requested length) of all decodings that share both with another decoding."""
+    """Return each pair (row, requested length) that at least two decodings have."""
     number = Counter((decoding.row, decoding.asked) for decoding in decodings)
     return {key for key in number if number[key] > 1}
 
@@ -158,8 +161,8 @@ def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
 def _name(record: Record, records: list[Record]) -> str:
     """Return the name of a run in a table: the method, the length noise, and the seed.
 
-    If all runs have the same encoder spec, and the run has no cross-attention spec, the method is only the spec of the decoder.
-    If all runs have the same seed, the name does not contain the seed.
+    The method is only the decoder spec if two conditions are met. All runs have the same encoder spec, and the cross-attention
+    spec of this run is `none`. If all runs have the same seed, the name does not contain the seed.
     """
     from .records import label, traits
 
@@ -235,7 +238,7 @@ def _by_source(decodings: list[Decoding]) -> Table:
 
 
 def csv_table(decodings: list[Decoding]) -> str:
-    """Return a CSV file with one line per decoding, and one line per decoding and bucket of source lengths."""
+    """Return a CSV file. Each decoding has one line for all sentences, and one line for each bucket of source lengths."""
     rows: list[dict[str, Any]] = []
     for decoding in decodings:
         known = {"decoder": decoding.row, "part": decoding.part, **decoding.scores.asked.model_dump()}
@@ -247,9 +250,9 @@ def csv_table(decodings: list[Decoding]) -> str:
 
 
 def draw(decodings: list[Decoding]) -> Figure:
-    """Plot one panel per run: the mean produced length for every requested length.
+    """Plot one panel per row: the mean produced length for every requested length.
 
-    Only decodings with the lengths of references or sources are included.
+    A panel contains only decodings whose requested lengths were computed from the references or from the sources.
     """
     import statistics
 

@@ -1,4 +1,4 @@
-"""Options of the comparison in a report. The command line imports this module, so it does not import large libraries."""
+"""Options of the comparison in a report. This module imports no large libraries, because the command line imports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ORDERS = ("score", "given")
 SEED_TESTS = ("welch", "paired")
 
 BOOTSTRAP, RANDOMIZATION = "bs", "ar"
-#: TESTS: sacreBLEU's name of a test over sentences -> title. SAMPLES: this name -> sacreBLEU's default number of samples
+#: TESTS: sacreBLEU's name of a test over sentences -> title. SAMPLES: the same names -> sacreBLEU's default number of samples
 TESTS = {RANDOMIZATION: "paired approximate randomization", BOOTSTRAP: "paired bootstrap resampling"}
 SAMPLES = {RANDOMIZATION: 10000, BOOTSTRAP: 1000}
 
@@ -20,10 +20,10 @@ class Options:
     """Options of the comparison in a report (see `posenc report --help`)."""
 
     expected: Sequence[str] = ()  # specs that have a row even if they have no run
-    baseline: str | None = None  # None: sinusoidal, or else the first row with a run, before rows are sorted by score
+    baseline: str | None = None  # None: sinusoidal if it has a run, or else the first row with a run, before sorting by score
     order: str = "score"
     seed_test: str = "welch"
-    sentences: bool = True  # whether to compute BLEU by source length, and the tests over sentences, which take long
+    sentences: bool = True  # whether to compute BLEU by source length and the slow tests over sentences
     test: str = RANDOMIZATION
     samples: int = 0  # 0: sacreBLEU's default
 

@@ -40,7 +40,7 @@ def load(folders: Sequence[Path]) -> list[Record]:
         PositionError: A folder does not exist or contains no runs. Two runs in one folder have the same method and seed. Two
             runs in different folders have the same method and seed, but differ in more than speed, memory and device.
     """
-    from ..scoring import archive  # imports numpy, so it is imported here
+    from ..scoring import archive  # imported here, because archive imports numpy
 
     seen: dict[tuple[Any, int], tuple[Path, Record]] = {}
     taken: set[Path] = set()
@@ -86,9 +86,10 @@ def describe(method: Mapping[str, str]) -> str:
 
 
 def identity(record: Record) -> tuple[Any, ...]:
-    """Return a key that is equal for all runs of one row. It contains all options, so that the notation of a spec has no effect.
+    """Return a key that is equal for all runs of one row.
 
-    Options that did not exist in the version that trained the run have their default values.
+    The key contains the values of all options, so that two notations of the same spec have the same key. If an earlier version
+    trained the run, options that this version did not have get their default values.
     """
     named = {site: _signature(text) for site, text in record.signature.items()} or record.method or {"arch": record.arch}
     return tuple(sorted(named.items())), tuple(traits(record)), _random(record)
@@ -154,13 +155,13 @@ def require_comparable(records: list[Record]) -> None:
 
 
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
-    """Return all conditions that must be equal in the rows of a table: group of conditions -> flat dictionary.
+    """Return group -> flat dictionary of all conditions that must be equal in the rows of a table.
 
     The group "" contains the conditions of the training. Each test set has a group with its name. Requested output lengths are
     separate groups, because only some models read lengths. Each additional metric is also a separate group.
 
     The number of layers of each stack is a separate group. A stack with halting (adaptive computation time) does not have this
-    group. Its maximum number of layers is part of the name of the row.
+    group. The maximum number of layers of such a stack is part of the name of the row.
     """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")
@@ -246,7 +247,7 @@ def read_published(path: Path) -> Published:
 
 def read_seed_variance(path: Path) -> SeedVariance:
     """Return the runs below a folder, or the scores of a JSON file."""
-    from ..scoring import archive  # imports numpy, so it is imported here
+    from ..scoring import archive  # imported here, because archive imports numpy
 
     if path.is_dir():
         return SeedVariance(str(path), list(archive.find(path).values()))

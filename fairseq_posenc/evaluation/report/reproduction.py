@@ -15,7 +15,7 @@ from ..scoring.record import Record
 from ..scoring.sentences import METRICS
 
 RECIPE = "recipe"  # name of a file in a folder of results. This file contains the command that trained the runs
-_LEVEL = 0.05  # probability that at least one number is outside its range, if only the seed differs
+_LEVEL = 0.05  # maximum probability that at least one number is outside its range, if only the seed differs
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def recipe_arguments(folder: Path, run: Path, record: Record) -> list[str]:
 
 
 def _records(folder: Path) -> dict[Path, Record]:
-    from ..scoring import archive  # imports numpy, so it is imported here
+    from ..scoring import archive  # imported here, because archive imports numpy
 
     return {path.parent: record for path, record in archive.find(folder).items()}
 
@@ -167,7 +167,8 @@ def compare(records: list[Record], committed: Record, found: Record, variance) -
 
     Equation: range = committed +- t_nu(1 - 0.05 / (2 K)) s sqrt(2). s is the standard deviation over seeds, pooled over the rows
         of the table. For scores, the rows of --seed-variance are also pooled. nu is the number of degrees of freedom of s. K is
-        the number of compared values. If the scores of a table differ by more than 20 points, s is computed on the logit scale.
+        the number of compared values. If the mean scores of the rows differ by more than 20 points, the range of a score is
+        computed on the logit scale.
     """
     from .comparison import Row, make_report
     from .options import Options

@@ -97,7 +97,7 @@ def bleu(sums: statistics.Array) -> statistics.Array:
     words, reference, correct, total = sums[:, 0], sums[:, 1], sums[:, 2:6], sums[:, 6:10]
     with np.errstate(divide="ignore", invalid="ignore"):
         penalty = np.where(words < reference, np.exp(1 - reference / words), 1.0)
-        halved = 0.5 ** np.cumsum(correct == 0, 1)  # halved once more for each n without a match
+        halved = 0.5 ** np.cumsum(correct == 0, 1)  # 1/2 for the first n without a match, 1/4 for the second, and so on
         precision = 100 * np.where(correct > 0, correct, halved) / total
         score = penalty * np.exp(np.log(precision).mean(1))
     return np.where(correct.any(1) & (total > 0).all(1), score, 0.0)
@@ -106,7 +106,7 @@ def bleu(sums: statistics.Array) -> statistics.Array:
 def chrf(sums: statistics.Array) -> statistics.Array:
     """Return chrF2 [samples] from summed counts [samples, 18], as defined by sacreBLEU.
 
-    Precision and recall are means over the n-gram orders that occur in both texts.
+    Precision and recall are means over the n-gram orders for which hypothesis and reference both contain n-grams.
     """
     hypothesis, reference, both = sums[:, 0::3], sums[:, 1::3], sums[:, 2::3]
     there = (hypothesis > 0) & (reference > 0)
@@ -137,9 +137,9 @@ SCORES = {"bleu": bleu, "chrf": chrf, others.TER: ter}
 
 
 def buckets_up_to(longest: int) -> list[Bucket]:
-    """Return buckets of ten lengths for sentences of up to `longest` words.
+    """Return the buckets of source lengths for sentences of up to `longest` words: 1 to 9, 10 to 19, and so on.
 
-    All lengths of at least 60 words are one bucket, unless there are lengths of at least 70 words.
+    If `longest` is below 70, the last bucket contains all lengths of at least 60 words.
     """
     tens = range(60, longest + 1, 10) if longest >= 70 else ()
     return [(1, 9), *((first, first + 9) for first in (10, 20, 30, 40, 50, *tens)), *([] if tens else [(60, None)])]

@@ -21,7 +21,7 @@ ALPHA = 0.05  # level of every test after Holm's correction. Intervals have the 
 WELCH_SEEDS = 3  # minimum number of seeds for Welch's test, in which each row has its own variance
 FEWEST_DEGREES = 2  # minimum degrees of freedom of a pooled variance
 FLOOR, CEILING = 5.0, 95.0  # rows whose mean is outside these limits are not pooled, because their variance is small
-_ROUNDING = 1e-9  # a smaller standard error is a rounding error: the scores of all seeds are equal
+_ROUNDING = 1e-9  # a standard error of at most this value is a rounding error of 0, and the row has no p-value
 WIDE = 20.0  # if the means of a table differ by more than this number of points, the logit scale is used
 
 POINTS, LOGIT = "points", "logit"  # scales on which variances are pooled
@@ -46,8 +46,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Pool:
-    """The pooled variance over seeds, which is assumed to be equal for all rows. The arrays have the leading
-    dimensions [...] of the scores [..., M, S].
+    """The pooled variance over seeds, which is assumed to be equal for all rows.
+
+    If the scores have the shape [..., M, S], the arrays have the shape [...].
     """
 
     variance: Array
@@ -107,9 +108,9 @@ def compare(
 
     Equation: D = mean_a - mean_b, p = 2 T_nu(-|D| / SE), interval D +- t_nu SE, with one of three forms of SE and nu.
         Welch, if n_a and n_b are at least three: SE^2 = s_a^2 / n_a + s_b^2 / n_b, nu = SE^4 / sum_i (s_i^2 / n_i)^2 / (n_i - 1).
-        Pooled, if one row has fewer seeds: SE = s_p sqrt(1 / n_a + 1 / n_b). All rows are assumed to have the same variance.
+        Pooled, if n_a or n_b is below three: SE = s_p sqrt(1 / n_a + 1 / n_b). All rows are assumed to have the same variance.
         Paired, for M rows with the same S seeds: s_e^2 = sum (y - mean_m - mean_s + mean)^2 / ((M - 1)(S - 1)), SE = s_e sqrt(2 /
-            S). The sum is over the rows whose mean is between FLOOR and CEILING.
+            S). With `percent`, only rows whose mean is between FLOOR and CEILING are counted in the sum and in M.
         Interval of a mean: mean +- t_nu s / sqrt(n), with the pooled s if n < 3.
 
     Args:
@@ -161,8 +162,8 @@ def compare(
 def holm(p: Array) -> Array:
     """Return p-values after Holm's (1979) step-down correction over the last axis.
 
-    Equation: the running maximum of p_(i) (M - i + 1), where p_(i) is the i-th smallest of M p-values. NaN remains NaN, and is
-        not counted in M.
+    Equation: the running maximum of p_(i) (M - i + 1), where p_(i) is the i-th smallest of M p-values. The
+        result is at most 1. NaN remains NaN, and is not counted in M.
     """
     order = np.argsort(p, -1)  # NaN last
     sorted_p = np.take_along_axis(p, order, -1)
@@ -176,7 +177,8 @@ def holm(p: Array) -> Array:
 def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> float | None:
     """Return the p-value of Bartlett's test that the poolable rows of scores [M, S] have the same variance.
 
-    Only rows with at least WELCH_SEEDS seeds and with different scores are tested. Return None for fewer than two such rows.
+    A row is tested only if it has at least WELCH_SEEDS seeds and its scores are not all equal.
+    Return None if fewer than two rows are tested.
     """
     from scipy import stats
 
@@ -186,8 +188,8 @@ def equal_variance(scores: Array, scale: str = POINTS, percent: bool = True) -> 
     return float(stats.bartlett(*several).pvalue) if len(several) > 1 else None
 
 
-#: number of samples per block. Because it is a multiple of 32, all blocks together draw the same random bits as a single call
-#: for all samples
+#: number of samples per block. The number is a multiple of 32. All blocks together then draw the same random bits as a single
+#: call for all samples
 _BLOCK = 1024
 
 
@@ -255,8 +257,8 @@ def _moments(scores: Array) -> tuple[Array, Array, Array]:
 def _residuals(scores: Array, used: Array) -> tuple[Array, Array]:
     """Return the residual variance of scores [..., M, S], and the degrees of freedom of this variance.
 
-    The effects of rows and seeds are subtracted. Only rows are used for which `used` [..., M] is True, and which have a score for
-    every seed.
+    The means of rows and seeds are subtracted. A row is included only if it has a score for every seed and if `used` [..., M]
+    is True.
     """
     complete = np.isfinite(scores).all(-1) & used
     rows, seeds = complete.sum(-1), scores.shape[-1]

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _added(folder: Path, records: dict[str, Record], replace: bool) -> dict[str, Record]:
-    """Return the runs of the archive in `folder`, and these runs."""
+    """Return the runs of the archive in `folder`, and the runs in `records`."""
     archived = read(folder)
     for name in archived.keys() & records.keys():
         if archived[name] != records[name] and not replace:
@@ -192,8 +192,8 @@ def _packed(kind: str, numbers: np.ndarray) -> str:
 def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
     """Return the weights as bytes, followed by the prediction errors of each block.
 
-    A block contains the counts of one test set, one reference and one kind, for all runs. The low bytes of all errors of a block
-    come first.
+    A block contains the numbers of one kind (`statistics` or `lengths`) for one test set and one reference, for all runs. The
+    kind `lengths` is stored without prediction. In a block, the lowest bytes of all numbers come first.
     """
     weights = _weights([numbers for (*_, kind), numbers in blocks.items() if kind == "statistics"])
     data = [weights.astype("<i4").tobytes()]

@@ -18,14 +18,14 @@ _HYPOTHESIS = re.compile(r"^([DH])-([0-9]{1,9})\t[^\t]*\t?(.*)$", re.MULTILINE)
 _SOURCE = re.compile(r"^S-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _TARGET = re.compile(r"^T-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _SETTINGS = "{'_name': "
-_LONGEST_SETTINGS = 1_000_000  # maximum number of characters
+_LONGEST_SETTINGS = 1_000_000  # maximum number of characters of the line with the settings
 _COMPARED = 5_000  # maximum number of characters that are compared per sentence, because the time is quadratic in this number
 
 #: marker in a text whose subwords were not joined -> type of the subwords
 _SUBWORDS = {"▁": "sentencepiece", "@@": "subword_nmt"}
 _UNKNOWN = "<<unk>>"  # the unknown token in fairseq's T- lines
-#: minimum similarity between the letters of a reference and the letters of its target in the prepared data. The target may be
-#: tokenised
+#: minimum similarity between the letters of a reference and the letters of its target in the prepared data. Both can
+#: differ, for example because the target is tokenised
 _SIMILAR = 0.5
 
 
@@ -58,7 +58,10 @@ def parse(text: str, references: int, name: str) -> Generated:
 
 
 def hypotheses(text: str, references: int, name: str) -> list[str]:
-    """Return the best hypothesis of every sentence, in the order of the references, from D lines or else from H lines."""
+    """Return the best hypothesis of every sentence, in the order of the references.
+
+    The hypotheses are read from the D- lines. If there are no D- lines, they are read from the H- lines.
+    """
     found: dict[str, dict[int, str]] = {"D": {}, "H": {}}
     for kind, index, hypothesis in _HYPOTHESIS.findall(text):
         found[kind].setdefault(int(index), hypothesis)  # the first of several hypotheses is the best
@@ -74,7 +77,7 @@ def hypotheses(text: str, references: int, name: str) -> list[str]:
 
 
 def _settings(text: str) -> tuple[dict[str, Any], str | None]:
-    """Return the decoding settings and the path of the checkpoint from the log of fairseq-generate, at the start of `text`."""
+    """Return the decoding settings and the path of the checkpoint from the log of fairseq-generate. `text` contains the log."""
     for line in text.split("\n"):
         start = line.find(_SETTINGS)
         if start < 0 or not line.endswith("}") or len(line) > _LONGEST_SETTINGS:
@@ -84,7 +87,7 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
             common = config["common_eval"]
             path = common["path"]
             if config["generation"].get("iter_decode_with_external_reranker"):
-                path = path.rpartition(os.pathsep)[0]  # the last checkpoint only rescores
+                path = path.rpartition(os.pathsep)[0]  # the last path is the reranker, which only rescores
             forced = (config.get("task") or {}).get("segments_forced")
             more = {"segments_forced": forced} if forced else {}  # missing in the log of earlier versions
             return {**config["generation"], "post_process": common["post_process"], **more}, path
@@ -98,7 +101,7 @@ def require_translations(generated: Generated, references: list[str], name: str)
     if generated.decoding.get("score_reference"):
         raise PositionError(f"{name}: scores of the references. Expected translations. Decode without --score-reference.")
     for mark, kind in _SUBWORDS.items():
-        lines = [*generated.hypotheses, *generated.targets.values()]  # also targets: a poor hypothesis may have no marker
+        lines = [*generated.hypotheses, *generated.targets.values()]  # targets too: a poor hypothesis may have no such marker
         number = sum(mark in line for line in lines)
         if number and not any(mark in reference for reference in references):
             raise PositionError(

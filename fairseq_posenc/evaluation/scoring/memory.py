@@ -18,7 +18,7 @@ PEAK_OF_PROCESS = "peak memory of the training process: {:.3f} GiB"
 
 def peak_memory() -> float:
     """Return the peak resident memory of this process in GiB."""
-    if os.path.exists("/proc/self/status"):  # getrusage may also include the memory of the parent process
+    if os.path.exists("/proc/self/status"):  # preferred, because getrusage may include the parent process
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 2**20
     import resource  # does not exist on Windows

@@ -102,7 +102,7 @@ class Record(_Model):
     versions: Annotated[dict[Text, Text], Field(min_length=1)]
     commit: Text | None = None  # commit of this project. None: installed without a checkout
     parameters: Count
-    tokens_per_second: Quantity | None = None  # None in this field and the next four: not in the log
+    tokens_per_second: Quantity | None = None  # None in this and the next four fields: the value is not in the log
     learning_curve: list[tuple[Count, Quantity]] | None = None  # (number of updates, validation loss)
     training_seconds: Quantity | None = None
     peak_memory: PeakMemory | None = None

@@ -224,7 +224,7 @@ def score_part(
 ) -> tuple[dict[str, Any], str | None]:
     """Return the fields of `PartScores` for one output of fairseq-generate, and the path of the checkpoint that its log names.
 
-    With `compare`, a reference that differs from the T- lines of the output raises PositionError.
+    With `compare`, raise PositionError if the reference and the T- lines of the output do not belong to the same sentences.
     """
     from . import generated as outputs
     from . import lengths, others

@@ -1,4 +1,4 @@
-"""sacreBLEU's sentence statistics in score.json. Significance tests and scores by length read them instead of the text."""
+"""sacreBLEU's sentence statistics in score.json. Significance tests and scores by length use these statistics, not the text."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class SentenceStatistics:
     Raise ValueError if a field contains other values than counts, or if the fields have different numbers of sentences.
     """
 
-    # per sentence: length of the hypothesis, length of the reference, matching n-grams, n-grams of the hypothesis
+    # per sentence: hypothesis length, reference length, 4 numbers of matching n-grams, 4 numbers of n-grams of the hypothesis
     bleu: list[list[int]]
-    chrf: list[list[int]]  # per sentence and for every n: n-grams of the hypothesis, of the reference, and in both
+    chrf: list[list[int]]  # per sentence and for every n: number of n-grams in the hypothesis, in the reference, and in both
     source_words: list[int] | None = None
 
     def __post_init__(self) -> None:

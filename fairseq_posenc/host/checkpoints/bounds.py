@@ -80,7 +80,7 @@ def problem_of_state(state: Any) -> str | None:
 
 
 class _TooMuch:
-    """Returned by `_walk` instead of a value if a limit is exceeded. `problem` describes the limit."""
+    """An object that `_walk` yields instead of a value if a limit is exceeded. `problem` describes the limit."""
 
     def __init__(self, problem: str):
         self.problem = problem

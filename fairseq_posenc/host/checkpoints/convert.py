@@ -1,4 +1,4 @@
-"""Convert a checkpoint to longer maximum lengths, or to the initial checkpoint of a training run with another method."""
+"""Convert a checkpoint: increase maximum lengths, or create the initial checkpoint of a training run with another method."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_pos
 #: the seed of new parameters, and of the random tokens with which two models are compared
 _SEED = 1
 _TOLERANCE = 1e-4  # maximum difference between the outputs of two equal models
-_LONGEST = 1024  # maximum number of tokens of these random sentences, which bounds memory and time
+_LONGEST = 1024  # maximum number of tokens of a random sentence. This limit bounds memory and time
 #: options that turn a checkpoint of stock fairseq's `transformer` into a model of this plugin
 _FROM_STOCK = {
     "_name": MODEL, "arch": MODEL, "encoder_learned_pos": False, "decoder_learned_pos": False,
@@ -46,8 +46,9 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
         data: folder of the dictionaries. Default: the folder that the training run used.
 
     Raises:
-        PositionError: A new maximum length is shorter than the old one, the model cannot be extended, or the outputs of the
-            new model differ for sentences up to the old maximum lengths.
+        PositionError: A new maximum length is shorter than the old maximum length, or the model cannot be extended.
+        PositionError: The outputs of the new model differ from the outputs of the old model. The test uses random sentences
+            that are not longer than the old maximum lengths.
     """
     old = load(path)
     _require_own_model(path, old)

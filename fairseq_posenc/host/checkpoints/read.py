@@ -51,7 +51,7 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, An
     """
     if not path.is_file():
         raise PositionError(f"{path}: no such file. Expected a checkpoint. Check the path.")
-    from .. import plugin  # noqa: F401, I001  (must be first: its compat prepares torch's safe loader)
+    from .. import plugin  # noqa: F401, I001  (must be first: plugin imports compat, which prepares torch's safe loader)
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
     try:
@@ -130,6 +130,6 @@ def data_digest(folder: Path) -> str:
 
 
 def corpus_name(folder: Path) -> str | None:
-    """Return the name of the corpus that a recipe has stored next to the prepared data, or None."""
+    """Return the corpus name from FOLDER/corpus.txt, which a recipe writes. Return None if this file does not exist."""
     path = folder / "corpus.txt"
     return read_text(path, errors="replace", largest=2**16).strip() if path.is_file() else None

@@ -21,10 +21,11 @@ _OF_FAIRSEQ = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.*)\.pt")
 def repair(folder: Path) -> int:
     """Prepare an interrupted training run for its next start. Return the number of updates of its newest complete checkpoint.
 
-    At each save, fairseq writes one checkpoint and copies it to checkpoint_best.pt and checkpoint_last.pt. If fairseq is killed
-    during a copy, the copy is incomplete. This function replaces every incomplete checkpoint with the newest complete
-    checkpoint. It also replaces checkpoint_last.pt if this file is not from the same update as the newest complete checkpoint.
-    If no checkpoint is complete, the incomplete checkpoints are deleted, and the result is 0.
+    At each save, fairseq writes one file. fairseq copies this file to the other names of the checkpoint, such as
+    checkpoint_last.pt. If fairseq is killed during a copy, the copy is incomplete. This function replaces every incomplete
+    checkpoint with the newest complete checkpoint. It also replaces checkpoint_last.pt if this file is not from the same update
+    as the newest complete checkpoint. If no checkpoint is complete, the incomplete checkpoints are deleted, and the result
+    is 0.
     """
     updates = {file: _updates(file) for file in folder.glob("checkpoint*.pt") if _OF_FAIRSEQ.fullmatch(file.name)}
     complete = [file for file, number in updates.items() if number is not None]
@@ -47,7 +48,7 @@ def _updates(path: Path) -> int | None:
     """
     import torch
 
-    from .. import plugin  # noqa: F401  (its compat prepares torch's safe loader)
+    from .. import plugin  # noqa: F401  (plugin imports compat, which prepares torch's safe loader)
 
     problem = problem_of_archive(path)
     if problem and problem != UNREADABLE:

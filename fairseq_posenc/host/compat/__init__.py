@@ -5,7 +5,7 @@ This package is imported before the other modules of the plugin. The patches cha
 
 import functools
 
-from . import environment  # must be first: if fairseq cannot be used, it exits with a one-line message
+from . import environment  # must be first: environment exits with a one-line message if fairseq cannot be used
 
 # isort: split
 from . import (

@@ -1,6 +1,6 @@
 """Print this machine's address on the network of MACHINE: `python fairseq_posenc/host/compat/addresses.py MACHINE`.
 
-The file imports only the standard library, because recipes run it by its path, without importing the package.
+Recipes run this file by its path and do not import the package. Therefore, the file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _READ_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 
 
 def address_to(machine: str) -> str:
-    """Return the address that this machine would use as the sender of packets to `machine` (a name or an address).
+    """Return the source address of packets that this machine would send to `machine` (a name or an address).
 
     This function sends no packets. Raise OSError if the name is unknown, or if no interface has a route to the machine.
     """

@@ -38,7 +38,8 @@ def load_archive_file(archive_file: Any) -> str | None:
     All members are checked before the first member is written.
 
     Raises:
-        Refusal: The model is not found, or the archive is damaged or exceeds `_MOST_MEMBERS`, `_MOST_BYTES` or the free space.
+        Refusal: The model is not found, or the archive is damaged.
+        Refusal: The archive exceeds `_MOST_MEMBERS`, `_MOST_BYTES` or the free disk space.
         Refusal: A member is not a file or folder, or its path is absolute or contains `..`.
     """
     try:
@@ -114,7 +115,7 @@ def _checked(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
 
 
 def _root(members: list[tarfile.TarInfo]) -> str:
-    """Return the folder that contains all members, or "" for the root of the archive."""
+    """Return the name of the single folder that contains all files of the archive. Return "" if there is no such folder."""
     paths = [PurePosixPath(member.name) for member in members]
     first = {path.parts[0] for path in paths if path.parts}
     inside = all(len(path.parts) > 1 or member.isdir() for path, member in zip(paths, members))

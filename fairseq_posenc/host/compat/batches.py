@@ -1,4 +1,4 @@
-"""Patches for batches: keep all sentences, keep the batches after resuming, end loader threads at exit, and shorten errors."""
+"""Patches for batches: keep all sentences, use the same batches after resuming, end threads at exit, and shorten errors."""
 
 import atexit
 import contextlib
@@ -16,8 +16,8 @@ from fairseq.tasks import FairseqTask
 def keeping_the_last(batch_by_size):
     """Wrap fairseq's batch_by_size so that all sentences are kept.
 
-    Later versions of fairseq drop the last batch if its size is not a multiple of 8, in training and in decoding. Up to seven
-    sentences of a test set would then have no translation, and no message would say so.
+    Some versions of fairseq, such as fairseq-fixed 0.12.3, drop the last batch if its size is not a multiple of 8. This happens
+    in training and in decoding. Up to seven sentences of a test set would then have no translation, without any message.
     """
 
     @functools.wraps(batch_by_size)
@@ -38,7 +38,8 @@ def same_after_resuming(get_batch_iterator):
     """Wrap fairseq's get_batch_iterator so that all epochs use the batches of the first epoch.
 
     fairseq-fixed 0.12.3 groups sentences into batches at random, once per process. The batches depend on the seed and on the
-    current epoch. A training run that is resumed in a later epoch would then use other batches than an uninterrupted run.
+    epoch in which the process starts. If a training run is resumed in a later epoch, it would then use other batches than an
+    uninterrupted run.
     """
 
     @functools.wraps(get_batch_iterator)

@@ -24,9 +24,10 @@ _LONGEST_TEXT = 100_000  # maximum number of characters of the specs of all site
 
 
 def _numpy_rebuilders() -> list:
-    """Return the two functions that rebuild numpy values, each under its name in numpy 1 and under its name in numpy 2.
+    """Return the two functions that rebuild numpy values. Each function occurs with its numpy 1 name and its numpy 2 name.
 
-    The safe loader compares these names with the name in the file, which depends on the numpy version that wrote the file.
+    The safe loader compares these names with the name in the file. The name in the file depends on the numpy version that wrote
+    the file.
     """
     rebuilders = []
     for function in (numpy.float64().__reduce__()[0], numpy.empty(0).__reduce__()[0]):  # scalar and _reconstruct

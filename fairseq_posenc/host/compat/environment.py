@@ -24,8 +24,8 @@ finally:  # at import, a task of fairseq changes the root logger. The root logge
 def has_fused_encoder(layer: type) -> bool:
     """Return whether this encoder layer may use a fused kernel that never calls `self_attn`, as in fairseq 0.12.2 from PyPI.
 
-    A model with such layers trains with positions but decodes without positions. This function reads the code and not the
-    version, because fairseq's main branch has the same version and no such kernel.
+    A model with such layers trains with positions but decodes without positions. This function inspects the code of the layer.
+    The version number is not sufficient: fairseq's main branch has the same version number, but does not have this kernel.
     """
     return "can_use_fastpath" in layer.__init__.__code__.co_names
 

@@ -103,7 +103,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _size(value: Any) -> int:
-    """Return the number of nested items and characters, plus 1 per value, so that empty lists are counted too."""
+    """Return the number of values plus the number of characters of all strings. A list and each of its items are values."""
     if isinstance(value, str):
         return 1 + len(value)
     if isinstance(value, dict):

@@ -228,7 +228,7 @@ def meet(trainer: Any) -> None:
 
 
 def _differences(reference: dict[str, str], other: dict[str, str]) -> str:
-    """Return a list of the facts that differ, as text: their names, and their values if the values are short."""
+    """Return a text with the names of the facts that differ, at most _SHOWN names. The text also contains short values."""
     names = [name for name in {**reference, **other} if reference.get(name) != other.get(name)]
     names.sort(key=lambda name: not name.startswith("number"))
     shown = [_difference(name, reference.get(name), other.get(name)) for name in names[:_SHOWN]]
@@ -253,9 +253,9 @@ def _resumed_from(cfg: Any) -> str:
 
 @contextlib.contextmanager
 def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
-    """Within the context, fairseq finds the file `path` if and only if it exists on the first worker (`there`).
+    """Within the context, let fairseq find the file `path` on this worker if and only if `there` is True.
 
-    The first worker reads the file for all workers.
+    `there` is True if the file exists on the first worker. The first worker reads the file for all workers.
     """
     before = {name: vars(PathManager)[name] for name in ("isfile", "exists")}
     try:
@@ -270,9 +270,10 @@ def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
 
 
 def together(load_checkpoint: Callable) -> Callable:
-    """Wrap fairseq's load_checkpoint: on several machines, compare them first, and exit if the training run is completed.
+    """Wrap fairseq's load_checkpoint: compare the machines before loading, and exit if the training run is completed.
 
-    fairseq would train a completed run for one more update. A recipe cannot prevent this on machines without the checkpoint.
+    With one machine, nothing changes. fairseq would train a completed run for one more update. A recipe cannot prevent this on
+    machines without the checkpoint.
     """
 
     @functools.wraps(load_checkpoint)

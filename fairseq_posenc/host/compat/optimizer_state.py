@@ -2,8 +2,8 @@
 
 An optimizer stores its state by the index of the parameter. With --fp16, it stores one tensor for all parameters. If the order
 differs, fairseq assigns the state of one parameter to another parameter. The order of the optimizer state is the order of the
-names in the checkpoint's model. Up to version 0.1.0, models of this plugin had queries before keys, and the feed-forward network
-before the cross-attention.
+names in the checkpoint's model. Up to version 0.1.0, models of this plugin had another order of parameters: query projections
+were before key projections, and the feed-forward network was before the cross-attention.
 """
 
 from __future__ import annotations

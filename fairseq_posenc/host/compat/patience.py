@@ -1,6 +1,7 @@
-"""Make --patience continue its count of validations without improvement when an interrupted training run is resumed.
+"""Restore the count of --patience when an interrupted training run is resumed.
 
-fairseq keeps this count only in memory, so that a resumed training run would stop later than an uninterrupted run.
+The count is the number of validations without improvement. fairseq keeps this count only in memory. Without this patch, a
+resumed training run would stop later than an uninterrupted training run.
 """
 
 import functools
@@ -16,9 +17,10 @@ _KEY = "early_stopping"  # key in the extra_state of a checkpoint
 
 
 def _state() -> dict[str, Any]:
-    """Return the dictionary in which fairseq-train keeps the best validation loss and the number of validations since then.
+    """Return the dictionary in which fairseq-train stores the values of --patience.
 
-    Return an empty dictionary in other commands.
+    The values are the best validation score and the number of validations without improvement. In other commands, the
+    dictionary is empty.
     """
     train = sys.modules.get("fairseq_cli.train")
     return vars(train.should_stop_early) if train else {}

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 def write(state, file) -> None:
     """Write a checkpoint. If this fails, try again up to two times.
 
-    fairseq's own function appends to the partial file when it tries again, and then treats an unreadable file as saved.
+    fairseq's own function also tries again, but appends to the partial file. The function would then report an unreadable file
+    as saved.
     """
     for pause in (2.5, 2.5, None):
         try:
@@ -49,9 +50,9 @@ def atomic(copy):
     """Make fairseq's PathManager.copy atomic.
 
     fairseq overwrites the best or the last checkpoint directly, so that a failure destroys the old checkpoint. This function
-    replaces the target only after the copy is complete. If the copy fails, for example on a full disk, the target becomes a
-    hard link to the source. Without `overwrite`, or if the link fails, the command exits. A hard link is safe, because fairseq
-    replaces checkpoint files and never changes their content.
+    replaces the target only after the copy is complete. If the copy fails, for example on a full disk, and `overwrite` is True,
+    the target becomes a hard link to the source. If the copy fails and `overwrite` is False, or if the link also fails, the
+    command exits. A hard link is safe, because fairseq replaces checkpoint files and never changes their content.
     """
 
     @functools.wraps(copy)

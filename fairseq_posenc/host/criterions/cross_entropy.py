@@ -16,7 +16,7 @@ from ...ops.kernels.token_losses import TokenLosses
 from . import CRITERION
 
 _PREFIX = "loss_of_"
-#: prefixes of the log entries for the sum and the count of a mean
+#: prefixes of two log entries from which a mean is computed: the sum of the values, and the number of values
 _SUM, _COUNT = "sum_of_", "count_of_"
 
 
@@ -37,8 +37,8 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
 
     The criterion logs these terms, and the means that methods add with `ctx.add_mean`.
 
-    With `--loss-in-blocks`, `TokenLosses` computes the cross-entropy. PyTorch's `F.linear_cross_entropy` cannot be used, because
-    fairseq also logs the loss without label smoothing, which this function does not return.
+    With `--loss-in-blocks`, `TokenLosses` computes the cross-entropy. fairseq also logs the loss without label smoothing.
+    PyTorch's `F.linear_cross_entropy` does not return this loss and therefore cannot be used.
     """
 
     def __init__(

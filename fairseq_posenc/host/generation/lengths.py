@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 #: name of the side input that contains the output lengths
 SIDE = "target_length"
-#: keys in the encoder output, which beam search reorders with the beams
+#: keys of entries in the encoder output. Beam search reorders these entries together with the beams
 _ASKED, _LAST_STEP = "asked_length", "last_step"
 _SENTENCES = "sentences"  # key of the sentence ids, for the log
 
@@ -44,7 +44,7 @@ class Unit:
         return self.characters.to(tokens.device)[tokens].sum(1)
 
     def of_prefixes(self, tokens: Tensor) -> Tensor:
-        """Return the length [B, T] of each prefix up to and including each token. The prefixes [B, T] begin with </s>."""
+        """Return, for each token, the length [B, T] of the prefix that ends with this token. Prefixes begin with </s>."""
         if self.characters is None:
             return torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
         return self.characters.to(tokens.device)[tokens].cumsum(1)
@@ -122,7 +122,7 @@ class OutputLengths:
             )
 
     def prepare(self, generator: Any, models: list[Any]) -> Any:
-        """Return the generator with output lengths.
+        """Make a generator decode with the requested output lengths, and return this generator.
 
         Raise Refusal if the generator or the models do not support output lengths.
         """
@@ -220,9 +220,9 @@ class OutputLengths:
             )
 
     def _complete(self, prefix: Tensor, lengths: Tensor, eos: int, pad: int) -> Tensor:
-        """Append </s> to each prefix that already has the requested length, if --length-eos is exact: [B, T] -> [B, T + 1].
+        """With --length-eos exact, append </s> to each prefix that already has the requested length: [B, T] -> [B, T + 1].
 
-        Otherwise, return the prefixes unchanged. Raise Refusal if a prefix contradicts the requested length.
+        With --length-eos min, return the prefixes unchanged. Raise Refusal if a prefix contradicts the requested length.
         """
         start = prefix.new_full((len(prefix), 1), eos)
         before = self.target.of_prefixes(torch.cat([start, prefix], 1))  # [B, T + 1]
@@ -315,7 +315,7 @@ def last_step(generator: Any, net_input: dict[str, Any]) -> int:
 
 
 def _log(lengths: Tensor, numbers: Tensor | None) -> None:
-    """Log the requested lengths of a batch in one line, which `posenc score` reads: ID:LENGTH, or LENGTH without ids."""
+    """Log the requested lengths of a batch in one line for `posenc score`: ID:LENGTH, or LENGTH if the batch has no ids."""
     texts = [str(length) for length in lengths.tolist()]
     if numbers is not None:
         texts = [f"{number}:{text}" for number, text in zip(numbers.tolist(), texts)]

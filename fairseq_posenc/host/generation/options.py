@@ -1,6 +1,6 @@
 """The task options for output lengths and documents.
 
-fairseq reads the types of the fields at run time, so annotations are not postponed.
+fairseq reads the types of the fields at run time. Therefore, this file does not import `annotations` from `__future__`.
 """
 
 from dataclasses import dataclass, field

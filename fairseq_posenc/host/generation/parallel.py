@@ -39,9 +39,9 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 
 
 class ParallelGenerator(IterativeRefinementGenerator):
-    """A replacement of fairseq's iterative refinement generator with one step. It supports a length beam and rescoring.
+    """A generator with one step. It replaces fairseq's iterative refinement generator. It supports a length beam and rescoring.
 
-    More steps would have no effect, because the model does not read the result of the step before.
+    More steps would have no effect, because the model does not read the result of the previous step.
     """
 
     def __init__(self, *args: Any, use_reference: bool = False, **kwargs: Any):
@@ -50,7 +50,7 @@ class ParallelGenerator(IterativeRefinementGenerator):
 
     @torch.no_grad()
     def generate(self, models: list, sample: dict, prefix_tokens: Any = None, constraints: Any = None) -> list:
-        """Return one hypothesis per source sentence: the hypothesis of the length with the best score."""
+        """Return the hypothesis with the best score for each source sentence. Hypotheses of a length beam differ in length."""
         if prefix_tokens is not None:
             raise Refusal("--prefix-size: not supported by a non-autoregressive model. Remove --prefix-size.")
         models = [_unwrapped(model) for model in models]
@@ -80,7 +80,7 @@ class ParallelGenerator(IterativeRefinementGenerator):
         return [finalized[row * self.beam_size + best] for row, best in enumerate(scores.argmax(1).tolist())]
 
     def _one_step(self, model: Any, source: list[Tensor]) -> list:
-        """Return `beam_size` hypotheses per source sentence, in the format of fairseq: each is the only element of a list."""
+        """Return `beam_size` hypotheses per source sentence. As in fairseq, each hypothesis is in its own list."""
         encoder_out = model.forward_encoder(source)
         given = model.initialize_output_tokens(encoder_out, source[0])
         if self.beam_size > 1:

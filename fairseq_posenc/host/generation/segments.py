@@ -15,7 +15,7 @@ from .lengths import LengthEnsemble, last_step
 
 logger = logging.getLogger(__name__)
 
-#: keys in the encoder output, which beam search reorders with the beams
+#: keys of entries in the encoder output. Beam search reorders these entries together with the beams
 _LIMITS, _LAST_STEP = "sentence_limits", "last_step_of_document"
 
 
@@ -38,7 +38,7 @@ class ForcedSegments:
         self.begin, self.end, self.pads = target.bos(), target.eos(), (source.pad(), source.eos())
 
     def prepare(self, generator: Any, models: list[Any]) -> Any:
-        """Return the generator with forced separators.
+        """Make a generator decode with forced separators, and return this generator.
 
         Raise Refusal if the generator or the models do not support forced separators.
         """
@@ -112,7 +112,7 @@ class SegmentEnsemble(EnsembleModelWithAlignment):
         no_end, no_separator = (~last | empty) & free, last | empty
         ending, separating = scores[:, end].clone(), scores[:, separator].clone()
         scores[full & free] = -torch.inf
-        scores[:, self.segments.begin] = -torch.inf  # fairseq-generate does not print <s>, so a sentence of <s> looks empty
+        scores[:, self.segments.begin] = -torch.inf  # fairseq-generate prints a sentence of only <s> as an empty sentence
         scores[:, end] = ending.masked_fill(no_end, -torch.inf)
         scores[:, separator] = separating.masked_fill(no_separator, -torch.inf)
         return scores

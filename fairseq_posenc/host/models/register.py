@@ -35,7 +35,7 @@ def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
     def complete(args: Any) -> None:
         for name, value in defaults.items():
             given = getattr(args, name, None)
-            if given is None or given is False:  # not `not given`, because 0 is a valid value, for example in --dropout 0
+            if given is None or given is False:  # `if not given` would also replace a valid 0, for example in --dropout 0
                 setattr(args, name, value)
         base_architecture(args)
 

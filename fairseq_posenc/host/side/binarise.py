@@ -40,7 +40,7 @@ from .checksums import RELATIONS, load_relations, text_sizes
 
 #: suffix of the file TEXT.order.source, which names the origin of the reorderings of TEXT
 SOURCE = "source"
-#: file in the folder of the data that names the origin of the reorderings of all splits
+#: file in the data folder. This file names the origin of the reorderings of all splits
 ORDER_SOURCE = "order.source.txt"
 #: kinds of side files that contain relation labels
 LABELLED = ("relations", "edges")
@@ -124,7 +124,7 @@ def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
 def _dictionary(
     parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Path | None, min_count: int
 ) -> Dictionary | None:
-    """Return the relation labels: from the file `given`, from the training data, or from DATA/dict.relations.txt."""
+    """Return the relation labels from `given`, otherwise from the training data, otherwise from DATA/dict.relations.txt."""
     labelled = [kind for kind in LABELLED if kind in kinds]
     if not labelled:
         return None

@@ -75,7 +75,8 @@ def describe(prefix: Path, files: Mapping[str, Sequence[Path]], relations: Dicti
 def require_unchanged(prefix: Path, kinds: Iterable[str], labelled: Iterable[str]) -> bool:
     """Compare the side files with their checksums.
 
-    Return False if the data has no checksums, because an earlier version wrote it.
+    Return True if all checksums are correct. Return False if the file of checksums does not exist. Earlier versions of this
+    project did not write checksums.
 
     Raises:
         SideError: The text, a side file or dict.relations.txt differs from its checksum.
@@ -172,8 +173,8 @@ def require_fit(prefix: Path, rows: Mapping[str, Any], relations: int | None) ->
     """Check the length of every row, and the values of heads, orders and relations.
 
     A row of heads, relations or orders must have one entry per word. A row of edges must have three entries per edge. A row of
-    words must have at least one token per word. `relations` is the number of relation labels. If `relations` is
-    None, the values of relations are not checked.
+    the kind `words` contains one entry per token, and must have at least as many entries as the sentence has words. `relations`
+    is the number of relation labels. If `relations` is None, the values of relations are not checked.
 
     Raises:
         SideError: A row does not fit its sentence. The message names the first such sentence.

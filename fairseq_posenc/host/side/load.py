@@ -172,7 +172,10 @@ def shuffled(sentence: Sentence, moved: np.ndarray) -> Sentence:
 
 
 def split_names(folder: Path, split: str, languages: tuple[str, str], combine: bool) -> list[Path]:
-    """Return the path prefixes of a split, as in fairseq: only train, or train, train1, ... with `combine`."""
+    """Return the path prefixes of a split, as in fairseq.
+
+    The split train has the prefix train. With `combine`, it can have more prefixes: train1, train2 and so on.
+    """
     source, target = languages
     found = []
     for number in itertools.count():
@@ -266,7 +269,7 @@ class FileInputs:
         return model
 
     def _require_labels(self, args: Any) -> None:
-        """Raise PositionError if the indices of the labels of a folder differ from the training run.
+        """Raise PositionError if a folder has other indices of relation labels than the training run.
 
         Checkpoints of earlier versions have no hash of the labels. The labels of the first folder are then not checked.
         """

@@ -1,4 +1,7 @@
-"""The task options for side files. fairseq reads the types of the fields at run time, so annotations are not postponed."""
+"""The task options for side files.
+
+fairseq reads the types of the fields at run time. Therefore, this file does not import `annotations` from `__future__`.
+"""
 
 from dataclasses import dataclass, field
 from typing import Optional

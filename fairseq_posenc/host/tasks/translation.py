@@ -31,8 +31,8 @@ class PositionTranslationConfig(SideFileConfig, OutputLengthConfig, SegmentConfi
 class PositionTranslation(OutputLengthTask):
     """fairseq's translation task with the side inputs that the models declare.
 
-    All commands of fairseq build models before they load data sets. The task can therefore load only the side files that the
-    models read.
+    All commands of fairseq build models before they load data sets. The task therefore knows which side files the models read,
+    and loads only these side files.
     """
 
     cfg: PositionTranslationConfig

@@ -1,4 +1,4 @@
-"""Learned vectors of the rows and of the columns of a grid of positions, added to the embeddings."""
+"""Learned vectors for the rows and columns of a grid, added to the embeddings. Each cell of the grid is one position."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -24,11 +24,12 @@ class Axial(PositionMethod):
         * The grid has two axes. The authors' code allows more axes.
         * The initial standard deviation is d^-0.5, as in fairseq's learned positions. In the authors' code, the standard
           deviation is 1.
-        * Sentences do not have to fill the grid in training.
+        * In training, sentences may be shorter than the grid. Hugging Face's code raises an error for such sentences.
         * The survey places the channels of the column before the channels of the row.
     Cost: n_1 d_1 + n_2 d_2 parameters per stack.
-    Raises: PositionError for a grid with fewer positions than the maximum length. PositionError for a row_width that is not
-        smaller than the model width, or that is combined with combine=sum. PositionError for non-integer positions.
+    Raises: PositionError for a grid with fewer positions than the maximum length. PositionError for row_width with
+        combine=sum. PositionError for a row_width that is not smaller than the model width. PositionError for non-integer
+        positions.
     """
 
     @dataclass(frozen=True)

@@ -18,17 +18,17 @@ class Cape(PositionMethod):
         $a$ the option `ratio`. The shift $D \sim U(-D_{\max}, D_{\max})$ and the scale $\log l \sim U(-\log l_{\max}, \log
         l_{\max})$ are drawn for each sentence. The jitter $e_t \sim U(-e_{\max}, e_{\max})$ is drawn for each token. Likhomanenko
         et al. (2021).
-    Shapes: positions [B, T] -> [B, T] in float32. embed [B, T, C] -> [B, T, C].
+    Shapes: positions [B, T] -> [B, T], in float32 in training. embed [B, T, C] -> [B, T, C].
     Source: Likhomanenko et al. (2021). Code: branch cape of flashlight, and gcambara/cape.
     Deviations:
         * Encoder and decoder use the same two random numbers per sentence pair. D and l are computed from these numbers. The
           options shift and scale of each site set the limits of D and l.
-        * The ratio a is 1 by default. The intended ratio of the encoder is the mean target length divided by the mean source
+        * The ratio a is 1 by default. In the encoder, set the ratio to the mean target length divided by the mean source
           length.
         * The authors' code for translation is not public. The shared random numbers and the ratio a are unverified.
-        * e_max=0.5 is the value of the authors' code for speech.
+        * The option jitter sets e_max. Its default 0.5 is the value of the authors' code for speech.
         * The public code also multiplies the jitter by the factor a.
-        * Positions are not centred at their mean, because a decoder does not know the mean.
+        * The mean of the positions is not subtracted, because a decoder does not know this mean.
         * The survey draws l uniformly. The public code draws the logarithm of l uniformly.
     Cost: no parameters. In training, sinusoids are computed for the positions of each sentence.
     """

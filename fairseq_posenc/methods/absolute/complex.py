@@ -1,4 +1,4 @@
-"""Complex embeddings, whose phase rotates with the position."""
+"""Complex embeddings, whose phase is a linear function of the position."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ class ComplexEmbedding(PositionMethod):
         if dims.embed_dim % 2:
             raise PositionError(f"complex: the embedding dimension {dims.embed_dim} is odd. Expected an even number.")
         half = dims.embed_dim // 2
-        pair = torch.arange(half, dtype=torch.float64) // 2  # as in the authors' code, pairs share an initial frequency
+        # as in the authors' code, two neighbouring complex numbers share an initial frequency
+        pair = torch.arange(half, dtype=torch.float64) // 2
         exponent = 2 * pair / half
         if options.frequencies == "word":
             exponent = torch.rand(dims.vocab_size, 1, dtype=torch.float64)
@@ -79,7 +80,7 @@ class ComplexEmbedding(PositionMethod):
         start = torch.exp(-math.log(10000.0) * exponent).float()
         if options.learned:
             self.frequency = nn.Parameter(start)
-        else:  # stored as integers with the same bits, so that `.half()` does not round them
+        else:  # the frequencies are stored as integers with the same bits, so that `.half()` does not round the frequencies
             self.register_buffer("bits", start.view(torch.int32), persistent=False)
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:

@@ -27,12 +27,12 @@ from ...ops.distances import require_integer
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import Frequencies, frequencies
 
-#: number of positions that are integrated at a time (one block). Decoding integrates only whole blocks
+#: number of positions in a block. The solver computes one block at a time. Decoding computes only whole blocks
 _BLOCK = 32
 #: inputs of attention. In every layer, each input has its own path (a solution of the differential equation)
 _STREAMS = ("query", "key", "value")
-#: solver -> number of calls of the networks per step, and number of ticks into which a step is divided. The time of every call is
-#: a whole number of ticks
+#: solver -> number of calls of the networks per step, and number of ticks per step. A tick is a unit of time: the time of every
+#: call is a whole number of ticks
 _CALLS = {"euler": (1, 1), "midpoint": (2, 2), "rk4": (4, 3)}
 
 
@@ -41,15 +41,16 @@ class Floater(PositionMethod):
 
     Equation: $p(s) = p(0) + \int_0^s h(x, p(x)) dx$ and $p_t = p(t \Delta)$. Liu et al. (2020). In the authors' code, the network
         is $h(x, p) = W_2 [\operatorname{ReLU}(W_1 [p; x] + c_1); x] + c_2$. In layer $l$, $q_t = W_q (x_t + p_t^{(q,l)})$, $k_s =
-        W_k (x_s + p_s^{(k,l)})$ and $v_s = W_v (x_s + p_s^{(v,l)})$. With `at=input`, one path $p$ is added to the embeddings
-        instead.
+        W_k (x_s + p_s^{(k,l)})$ and $v_s = W_v (x_s + p_s^{(v,l)})$. A solution $p$ of the equation is called a path. With
+        `at=input`, one path is added to the embeddings instead.
     Shapes: project_input [B, T, C] -> [B, T, C]. embed [B, T, C] -> [B, T, C].
     Source: Liu, Yu, Dhillon and Hsieh (2020), section 3. Code: xuanqing94/FLOATER.
     Deviations:
         * Each layer has three paths, for queries, keys and values, as in the authors' code.
         * Other authors describe the method with one path per layer, added to the input of the layer.
-        * By default, paths start as sinusoids: p(0) = (0, ..., 1, ...) and h(x, p) = Omega p + the network.
-        * Omega is the matrix whose exponential rotates the sinusoids. The last layer of the network starts at zero.
+        * By default, paths are sinusoids before training: p(0) = (0, ..., 1, ...), and h(x, p) is Omega p plus the network.
+        * Omega is the matrix for which exp(x Omega) p(0) are the sinusoids at time x. The weights of the last layer of the
+          network are zero before training.
         * The authors' code adds sinusoids to the embeddings. The paths of the authors' code start at random values, and replace
           the biases of the projections.
         * The closest spec to the authors' code is sinusoidal+floater:start=random.
@@ -60,7 +61,7 @@ class Floater(PositionMethod):
         * The paths have any length. The paths of the authors' code end at position 255.
         * Cross-attention also has paths, as in the authors' code. The paper does not describe positions in cross-attention.
     Cost: 2 d^2 + 4 d parameters per network, and d per path, with three paths per layer. The solver takes T * substeps sequential
-        steps, for any number of sentences. These steps are the minimum cost of the method. With solver=rk4, each step calls the
+        steps, for any number of sentences. The method cannot be faster than these steps. With solver=rk4, each step calls the
         networks four times. With adjoint=true, the activations of these calls are not stored. The backward pass then
         integrates a second time, from later positions to earlier positions.
     Raises: PositionError if torchdiffeq is not installed. PositionError for at=input in cross-attention. PositionError for
@@ -178,7 +179,7 @@ class Floater(PositionMethod):
         return path if ctx.state is None else ctx.state.store_shared("path", path)
 
     def continued(self, state: Tensor, here: int, last: int) -> Tensor:
-        """Return the states at positions here + 1 to last, from the state at `here`: [...] -> [last - here, ...]."""
+        """Return the states at the positions `here` + 1 to `last`, from the state at `here`: [...] -> [last - here, ...]."""
         if not (self.options.adjoint and torch.is_grad_enabled()):
             return _Flow(self, here, last, state).states(state)
         velocity, library = _Velocity(self, state), _torchdiffeq()

@@ -11,7 +11,8 @@ from ...ops.distances import require_integer
 
 
 class Language(PositionMethod):
-    r"""Add a learned position vector of the sentence's language to each embedding. A token of the sentence names the language.
+    r"""Add a learned position vector to each embedding. Each language has its own vectors. A token of the sentence
+    names the language of the sentence.
 
     Equation: $x_t = \sqrt{d} E[u_t] + P_g[t]$ with $E$ the token embeddings, $g$ the language of the sentence and $P_g \in
         \mathbb{R}^{n \times d}$ learned.
@@ -96,8 +97,8 @@ class Language(PositionMethod):
             # a target begins with </s> or with its language token
             needed = tokens.ne(self.dims.padding_idx) & (ctx.queries.ids > 0)
         lacking = needed & ~told
-        # in decoding, one row with a language token is sufficient. If fairseq forces the first token, all beams except the first
-        # beam contain arbitrary tokens, with the score minus infinity
+        # in decoding, the error is raised only if no row has a language token. If fairseq forces the first token, all beams
+        # except the first beam contain arbitrary tokens. The score of these beams is minus infinity
         if bool(lacking.any() if ctx.state is None else lacking.all()):
             side, flag = ("target", "--decoder-langtok") if self.dims.causal else ("source", "--encoder-langtok src")
             raise PositionError(

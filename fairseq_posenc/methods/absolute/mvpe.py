@@ -17,8 +17,8 @@ class MaximumVariance(PositionMethod):
     Deviations:
         * The method is reconstructed from the survey and the abstract. The paper could not be read.
         * The survey describes k > 1000 as suitable. The default is k=1000.
-        * The survey refers to the variance of a vector's channels. The abstract refers to the variance between neighbouring
-          positions.
+        * In the survey, the variance in the method's name is the variance of a vector's channels. In the abstract, it is the
+          variance between neighbouring positions.
     Cost: no parameters. A table of n rows, which is computed from angles in float64. Sinusoids of longer sentences are computed
         in each forward pass.
     """

@@ -12,18 +12,20 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Randomised(PositionMethod):
-    r"""Number the tokens of a training sentence by random ascending positions from a range that also covers longer sentences.
+    r"""Assign random ascending positions to the tokens of a training sentence. The range of the positions also covers longer
+    sentences.
 
     Equation: $P[i_t]$ with $P$ the sinusoids of Vaswani et al. (2017). In training, $i_1 < \ldots < i_T$ are drawn without
         replacement from $\{0, \ldots, N - 1\}$ for each sentence. In evaluation, $i_t = t + \lfloor r u / (r + u) \rfloor$ with
-        $u = (\mathrm{stride} - 1) t$ and $r = N - n$, for sentences of at most $n$ tokens. Ruoss et al. (2023).
+        $u = (\mathrm{stride} - 1) t$ and $r = N - n$, for sentences of at most $n$ tokens. $N$ is a multiple of $n$
+        (option `factor`). Ruoss et al. (2023).
     Shapes: positions [B, T] -> [B, T]. embed [B, T, C] -> [B, T, C].
     Source: Ruoss et al. (2023). Code: google-deepmind/randomized_positional_encodings.
     Deviations:
         * The authors also draw positions in evaluation, because the length of the input is known.
         * The length of a translation is not known in decoding. In this project, evaluation therefore draws nothing.
         * In evaluation, the distance between the first positions is approximately `stride`.
-        * Later positions are closer, and all positions are below N.
+        * The distances between later positions are smaller, and all positions are below N.
         * The default stride is the mean distance between the positions of a training sentence of 32 tokens.
         * Consecutive positions (stride=1) are very rare in training. With stride=1, the model loses the order of tokens in
           evaluation.
@@ -32,7 +34,7 @@ class Randomised(PositionMethod):
           positions.
     Cost: no parameters. In training, T of N positions are drawn for each sentence.
     Raises: PositionError for a sentence longer than the maximum length (--max-source-positions, --max-target-positions), and for
-        non-integer positions. N is a multiple of the maximum length. PositionError for another method that changes positions.
+        non-integer positions. PositionError for another method of the spec that changes positions.
     """
 
     @dataclass(frozen=True)

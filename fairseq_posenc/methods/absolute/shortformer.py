@@ -16,7 +16,7 @@ class Shortformer(PositionMethod):
     Deviations:
         * The authors describe a language model. Encoder and cross-attention are extensions of this project.
         * In cross-attention, queries use P of the target position, and keys use P of the source position.
-        * Positions count from the start of the sentence. The cache of the previous segment is not part of the method.
+        * Positions count from the start of the sentence. The authors' cache of the previous segment of text is not implemented.
     Cost: no parameters. One addition to queries and one to keys per layer.
     """
 

@@ -20,9 +20,9 @@ class Universal(PositionMethod):
     Shapes: before_layer [B, T, C] -> [B, T, C].
     Source: Dehghani et al. (2019). Code: tensor2tensor's universal_transformer_util.
     Deviations:
-        * Positions count from 0, as in tensor2tensor, and steps from 1, as in the paper.
+        * Positions count from 0, as in tensor2tensor. Steps (layers) count from 1, as in the paper.
         * The paper counts both from 1 (first_position=1). tensor2tensor counts both from 0 (first_step=0).
-        * With layers=, steps count only the layers that use the method. The paper adds coordinates before every layer.
+        * With layers=, steps count only the layers that use the method. The paper adds $C[l]$ before every layer.
         * --tie-encoder-layers and --tie-decoder-layers tie the layers. The architecture posenc_universal sets both.
         * The options --encoder-halting and --decoder-halting add adaptive computation time. The architecture
           posenc_universal_halting sets these options and ties the layers.

@@ -1,4 +1,4 @@
-"""Biases that are linear in the distance: the form of the paper, and forms for encoders."""
+"""ALiBi: biases that are linear in the distance. The paper has a form for decoders. The other forms are for encoders."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from ...ops.precision import at_least_float32
 
 
 def slopes(heads: int) -> list[float]:
-    """Return the slopes of the paper: 2^(-8i/h) if h is a power of two.
+    """Return the paper's slopes for h heads. If h is a power of two, head i = 1 to h has the slope 2^(-8i/h).
 
-    Otherwise, let n be the largest power of two below h. The first n slopes are the slopes of n heads. The other h - n slopes are
-    every second slope of 2 n heads, beginning with the first slope.
+    Otherwise, let n be the largest power of two below h. The first n slopes are the slopes of n heads. The other h - n slopes
+    are the slopes of the heads 1, 3, 5, ... of 2 n heads.
     """
     below = 2 ** (heads.bit_length() - 1)
     of_power = [2 ** (-8 * i / below) for i in range(1, below + 1)]
@@ -40,8 +40,8 @@ def penalty(ctx: AttentionContext, per_head: Tensor) -> Tensor:
 class Alibi(PositionMethod):
     r"""Subtract from the scores a penalty that grows linearly with the distance to earlier keys, with a fixed slope per head.
 
-    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - m_h (t - s)$, with slope $m_h = 2^{-8h/H}$ of head $h = 1$ to $H$. Press et
-        al. (2022), section 3.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - m_h (t - s)$. If $H$ is a power of two, head $h = 1$ to $H$ has the slope
+        $m_h = 2^{-8h/H}$. Press et al. (2022), section 3.
     Shapes: bias -> [1, H, T, S].
     Source: Press, Smith and Lewis (2022). Code: ofirpress/attention_with_linear_biases.
     Deviations:
@@ -50,7 +50,7 @@ class Alibi(PositionMethod):
           relative only for ratio=1.
         * With heads=, the n chosen heads have the slopes of a model with n heads. The other heads have no penalty, as in
           x-transformers.
-    Cost: no parameters. One vector of T + S - 1 values per forward pass.
+    Cost: no parameters. Each forward pass computes T + S - 1 values per head, one per distance.
     Raises: PositionError for a ratio other than 1 outside cross-attention, and for a head in heads= that does not exist.
     """
 
@@ -96,7 +96,7 @@ class AlibiSymmetric(PositionMethod):
     Source: ofirpress/attention_with_linear_biases, issue 5. Code: fairseq, examples/data2vec.
     Deviations:
         * The paper describes only the causal form.
-        * Cross-attention is an extension of this project. It compares the source position with the target position.
+        * Cross-attention is an extension of this project. There, s is the source position, and t is the target position.
     Cost: as for alibi.
     Raises: PositionError for a head in heads= that does not exist.
     """
@@ -124,15 +124,14 @@ class AlibiNonsymmetric(PositionMethod):
     r"""Restrict half of the heads to keys on the left and half to keys on the right, with ALiBi's penalty.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - m_h |s - t|$. Heads are counted from 0. Heads with $h < H/2$ attend only to
-        keys with $s \le t$, and the other heads only to keys with $s \ge t$. Each half has the slopes of $H/2$ heads. This is
-        the second form for encoders in issue 5 of the authors' code.
+        keys with $s \le t$, and the other heads only to keys with $s \ge t$. Each half has the slopes of a model with
+        $H/2$ heads. This is the second form for encoders in issue 5 of the authors' code.
     Shapes: bias -> [1, H, T, S]. mask -> bool [1, H, T, S].
     Source: ofirpress/attention_with_linear_biases, issue 5.
     Deviations:
         * The paper describes only the causal form.
     Cost: as for alibi.
-    Raises: PositionError for an odd number of heads, for an odd number of heads in heads=, and for a head in heads= that does
-        not exist.
+    Raises: PositionError for an odd number of heads that use the method, and for a head in heads= that does not exist.
     """
 
     Options = HeadOptions
@@ -169,7 +168,7 @@ class AlibiNonsymmetric(PositionMethod):
 
 
 class AlibiLearned(PositionMethod):
-    r"""Subtract a linear penalty of the distance from the scores, with one learned slope per head and direction.
+    r"""Subtract from the scores a penalty that grows linearly with the distance, with a learned slope per head and direction.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - f(l_h) \max(t - s, 0) - f(r_h) \max(s - t, 0)$, with $l_h$ and $r_h$ learned.
         $f$ is the exponential. With `slope=sigmoid`, $f$ is the sigmoid. Issue 5 of the authors' code describes several forms
@@ -181,7 +180,7 @@ class AlibiLearned(PositionMethod):
           deviation 1.
         * By default, slopes are exponentials that start at the paper's fixed slopes.
         * By default, the initial slopes for keys on the right are the fixed slopes in reversed order.
-        * With an even number of heads, each head therefore distinguishes left from right from the start.
+        * If the number of heads is even, the two initial slopes of each head therefore differ.
         * All layers share the slopes. The issue does not say whether layers share them.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 h parameters per stack, or h in a causal decoder.

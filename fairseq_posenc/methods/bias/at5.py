@@ -18,19 +18,20 @@ class AdaptiveT5(PositionMethod):
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + (1 - f) w[\lfloor \beta \rfloor] + f w[\lfloor \beta \rfloor + 1]$, $f =
         \beta - \lfloor \beta \rfloor$, for the distance $a = |s-t|$. $\beta(a) = a$ below $\alpha$, else $\alpha + (B - \alpha)
         \ln(a/\alpha) / \ln(\gamma/\alpha)$, at most $B - 1$. $\alpha = 1 + (B - 2) \operatorname{sigmoid}(x)$, $\gamma = \alpha +
-        1 + (D - B/2 - 1) \exp(y)$, with $D$ the option `max_distance`. $x$, $y$ and the table $w$ are learned separately
-        for keys on the left and on the right of the query. $x$ and $y$ start at 0. Reconstructed after Wu et al. (2021).
+        1 + (D - B/2 - 1) \exp(y)$, with $B$ the option `buckets` and $D$ the option `max_distance`. $x$, $y$ and the table $w$
+        are learned separately for keys on the left and on the right of the query. $x$ and $y$ start at 0. Reconstructed after
+        Wu et al. (2021).
     Shapes: bias -> [1, H, T, S].
     Source: Wu, Zhang, Mao and Chen (2021), abstract. The equations of the paper could not be read.
     Deviations:
-        * The paper learns the buckets. How the paper learns the buckets could not be read.
+        * The paper learns the buckets. The part of the paper that describes this could not be read.
         * The whole form is therefore a reconstruction by this project. Published scores are not evidence for this form.
         * Cross-attention is an extension of this project.
         * $y$ is on a logarithmic scale. In earlier versions of this form, $\gamma$ was $\alpha + 1 +
           \operatorname{softplus}(y)$, so that $y$ was a number of positions.
         * Checkpoints of earlier versions can be loaded, with unchanged scores. To resume training, add --reset-optimizer.
     Cost: sides * (B h + 2 g) parameters per stack. sides is 1 in a causal decoder, else 2. g is h with borders=heads, else 1.
-        One vector of T + S - 1 values per forward pass.
+        Each forward pass computes T + S - 1 values per head, one per distance.
     Raises: PositionError if max_distance does not exceed buckets/2 + 1. PositionError for an odd number of buckets with
         interpolate=false. PositionError for borders=heads with interpolate=false or with share=heads.
     """
@@ -139,7 +140,8 @@ class AdaptiveT5(PositionMethod):
 def _border_share(options) -> str:
     """Return the value of `share` for alpha and gamma.
 
-    With borders=heads, alpha and gamma have the value of the option `share`. Otherwise, all heads share alpha and gamma.
+    With borders=heads, return the option `share` unchanged. Otherwise, return the value with which all heads share
+    alpha and gamma.
     """
     shared = {"none": "heads", "heads": "heads", "layers": "all", "all": "all"}
     return options.share if options.borders == "heads" else shared[options.share]

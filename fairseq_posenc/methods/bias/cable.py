@@ -85,9 +85,10 @@ class Cable(RunningSum):
     Shapes: bias -> [B, H, T, S].
     Source: Veisi, Amirzadeh and Mansourian (2025). Code: axiomlab/Cable.
     Deviations:
-        * The product of queries and keys keeps $1/\sqrt{d_h}$, which the authors' code omits. The authors' code divides this
-          product by a number that is always 1.
-        * The encoder is an extension of this project and unverified. The authors also report an encoder.
+        * The product of queries and keys keeps $1/\sqrt{d_h}$, which the authors' code omits. In the authors'
+          code, the divisor of this product is always 1.
+        * The encoder is an extension of this project and unverified. The authors also report an encoder, but this project's
+          encoder was not compared with it.
         * The encoder's bias is symmetric. If query and key exchange their places, the sum contains the same tokens.
     Cost: L (d h + h) parameters per stack. Running sums [B, H, S].
     """

@@ -31,16 +31,18 @@ class Dape(PositionMethod):
     Deviations:
         * The authors' original name of the method is CAPE. It is not the method `cape` of this project.
         * With a kernel, the input and the hidden units of masked keys are 0. The authors mask only the input.
-        * The authors' decoding therefore differs from their training. In this project, both are equal.
+        * Decoding and training therefore compute different scores in the authors' code. In this project, decoding and
+          training compute equal scores.
         * Masked keys are padding, later keys in causal attention, and keys that another method or attn_mask hides.
         * The network mixes the heads. If masks differ between heads, a kernel reads only keys that no head masks.
         * Convolutions read 0 at padding, so that left padding has no effect.
         * Each layer has separate scalars of kerple_log, or a separate network of fire.
         * Encoder and cross-attention are extensions of this project. There, kerple_log has one penalty per direction.
-        * start=zero sets W_2 and b_2 to 0, so that training starts at the base method. The authors start at random.
+        * start=zero sets W_2 and b_2 to 0, so that training starts at the base method. The authors start
+          W_2 and b_2 at random values.
     Cost: 3 h w k + w + h parameters per layer for w hidden units, and the parameters of the base method. 2 h w k + w + h
         parameters per layer with base=none. Hidden units [B, w, T, S]. For each pair of tokens, W_2 needs h w k
-        multiplications, and W_1 twice as many.
+        multiplications. W_1 needs twice as many, or the same number with base=none.
         Minimum cost: the forward pass and the backward pass need the scores, hidden units and biases of all pairs of tokens.
         These tensors have the type float32.
     Raises: PositionError for an even kernel.
@@ -138,9 +140,10 @@ class Dape(PositionMethod):
         return F.conv2d(x, weight.unsqueeze(-2), bias, padding=(0, weight.size(-1) // 2))
 
     def _masked(self, ctx: AttentionContext) -> Tensor | None:
-        """Return the keys that a kernel must not read, bool [B or 1, 1, T or 1, S], or None for no such keys.
+        """Return True for keys that a kernel must not read: bool [B or 1, 1, T or 1, S]. Return None if there are no such keys.
 
-        A key is masked if a head must not attend to the key. If the attention has no mask, only later keys are masked.
+        A key is masked if a head must not attend to the key. If ctx.allowed is None, causal attention masks only later keys.
+        Other attention then masks no key.
         """
         if ctx.allowed is not None:
             return ~ctx.allowed.all(1, keepdim=True)

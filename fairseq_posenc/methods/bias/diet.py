@@ -1,4 +1,4 @@
-"""DIET: learned scores for distances, pairs of positions or pairs of sentences. One method also compresses the keys."""
+"""DIET: learned scores for distances, pairs of positions or pairs of sentences. One method also compresses keys and values."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -44,13 +44,13 @@ class DietRelative(_Diet):
     Deviations:
         * The scale is $1/\sqrt{d_h}$. With scale=model, the scale is $1/\sqrt{d}$, where $d$ is the hidden size. The paper
           prints this scale.
-        * R starts at 0, which the paper leaves open.
+        * R starts at 0. The paper does not give initial values.
         * Distances beyond the table share the last entry of their direction.
         * The paper's segment term is the separate method `segments` (spec: diet_rel+segments).
         * The paper changes "all the attention layers both in the encoder and decoder".
         * The paper does not say whether this includes cross-attention. In cross-attention of this project, queries have target
           positions and keys have source positions.
-    Cost: L h (2n - 1) parameters per stack. One vector of T + S - 1 values per layer.
+    Cost: L h (2n - 1) parameters per stack. Each layer computes T + S - 1 values per head, one per distance.
     Raises: PositionError for non-integer positions.
     """
 
@@ -100,8 +100,8 @@ class DietAbsolute(_Diet):
         * The paper changes "all the attention layers both in the encoder and decoder".
         * The paper does not say whether this includes cross-attention. In cross-attention of this project, queries have target
           positions and keys have source positions.
-    Cost: 2 h n rank parameters per stack, or L times as many with share=none. One matrix product of the position vectors per
-        forward pass. With share=none or share=heads, one per layer.
+    Cost: 2 h n rank parameters per stack, or L times as many with share=none. Each forward pass computes one matrix product of
+        the position vectors. With share=none or share=heads, each layer computes one matrix product.
     Raises: PositionError for positions beyond the tables, and for non-integer positions.
     """
 
@@ -147,7 +147,7 @@ class DietLinformer(_Diet):
     Deviations:
         * The scale is $1/\sqrt{d_h}$. With scale=model, the scale is $1/\sqrt{d}$, where $d$ is the hidden size. The paper
           prints this scale.
-        * The width of the position vectors is an option. Equation 4 prints d.
+        * The width of the position vectors is an option. In equation 4, this width is d.
         * E is indexed by position. Hidden states at padding are set to 0. Padding therefore does not change the compressed
           keys.
         * The initial E is uniform, as in a linear layer. Initial vectors are normal with standard deviation 0.02.
@@ -224,7 +224,7 @@ class Segments(PositionMethod):
     Source: Chen et al. (2021). place=input: Lupo, Dinarelli and Besacier (2023), whose text was not read. Code of place=input:
         lorelupo/focused-concat.
     Deviations:
-        * A separator token ends each sentence of a document.
+        * A document contains a separator token between two sentences. A separator belongs to the sentence before it.
         * A source of single sentences has no separators, and the term has no effect.
         * If an attention module receives no tokens, all positions belong to one sentence.
         * Sentences beyond the table share its last row. Labels below 1 are replaced by 1.
@@ -236,9 +236,9 @@ class Segments(PositionMethod):
           first sentence.
         * place=heads in the decoder is an extension of this project.
     Cost: L h segments^2 parameters per stack, or segments d with place=input and vectors=learned.
-    Raises: PositionError if a dictionary does not contain the separator. PositionError for vectors, count or
-        every_layer without place=input. PositionError for segments with other vectors than learned vectors. PositionError for
-        every_layer with layers=.
+    Raises: PositionError if a dictionary does not contain the separator. PositionError for the options vectors, count
+        or every_layer without place=input. PositionError for the option segments without vectors=learned. PositionError for
+        the option every_layer with layers=.
     """
 
     @dataclass(frozen=True)
@@ -311,7 +311,7 @@ class Segments(PositionMethod):
         return x if ctx.layer == 0 else x + self._vectors(ctx, x[..., 0]).to(x.dtype)
 
     def _vectors(self, ctx: AttentionContext, like: Tensor) -> Tensor:
-        """Return the vector of the sentence of each query, [B, T, C]. Only the shape [B, T] of `like` is used."""
+        """Return, for each query, the vector of its sentence: [B, T, C]. Only the shape [B, T] of `like` is used."""
 
         def label() -> Tensor:
             found = labels(self.separator, ctx, self.options.count)

@@ -25,7 +25,8 @@ class DufterAbsolute(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: Dufter, Schmitt and Schuetze (2020). Code: pdufter/convatt.
     Deviations:
-        * By default, all layers use the method. The authors and posenc_dufter_abs use only the first layer (layers=0).
+        * By default, all layers use the method. The authors and posenc_dufter_abs use the method only in the first layer
+          (layers=0).
         * Decoder and cross-attention are extensions of this project.
     Cost: h n^2 parameters per layer. Each forward pass reads each table once.
     Raises: PositionError for positions beyond the table, and for non-integer positions.
@@ -67,11 +68,12 @@ class DufterRelative(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: Dufter, Schmitt and Schuetze (2020). Code: pdufter/convatt.
     Deviations:
-        * By default, all layers use the method. The authors and posenc_dufter_rel use only the first layer (layers=0).
+        * By default, all layers use the method. The authors and posenc_dufter_rel use the method only in the first layer
+          (layers=0).
         * r distinguishes left from right. The authors' circulant matrix appears to be symmetric.
         * Distances beyond the table share the last entry of their direction.
         * Decoder and cross-attention are extensions of this project.
-    Cost: h (2n - 1) parameters per layer. One vector of T + S - 1 values per forward pass.
+    Cost: h (2n - 1) parameters per layer. Each layer computes T + S - 1 values per head, one per distance.
     Raises: PositionError for non-integer positions.
     """
 

@@ -23,7 +23,8 @@ class DynamicPositionBias(PositionMethod):
         Transformer V2. Code: cheerss/CrossFormer, and x-transformers.
     Deviations:
         * The network reads s - t. x-transformers reads t - s.
-        * The defaults are the defaults of x-transformers.
+        * The defaults are the defaults of x-transformers, except log and hidden. x-transformers has log=false by default. The
+          default width in x-transformers is a quarter of the hidden size of the model.
         * Wang et al. use raw distances, norms and ReLU (log=false, norm=true, activation=relu, depth=3).
         * Liu et al. use logarithms, ReLU and a bounded output (activation=relu, bounded=true, depth=1, hidden=512).
         * Liu et al. scale the logarithms by the window size. Sentences do not have a window size.
@@ -31,7 +32,7 @@ class DynamicPositionBias(PositionMethod):
         * The input is a sequence. The papers use images.
         * All layers share one network. Both papers have one network per layer.
         * Decoder and cross-attention are extensions of this project.
-    Cost: a network on T + S - 1 values per forward pass.
+    Cost: each forward pass applies the network to T + S - 1 distances.
     """
 
     @dataclass(frozen=True)

@@ -14,15 +14,16 @@ from ...ops.distances import by_distance
 from ...ops.precision import at_least_float32
 
 _EPSILON = 1e-6
-#: number of pairs of query and key for which the network runs at a time, on a CPU and on an accelerator. On a CPU, the hidden
-#: units of these pairs fit into the cache of a core
+#: maximum number of pairs of query and key in one call of the network, for a CPU and for an accelerator. The cache of a CPU
+#: core can contain the hidden units of these pairs
 _PAIRS_ON_CPU, _PAIRS = 2**14, 2**22
 #: maximum number of pairs for which an accelerator computes the network per pair instead of per distance
 _FEW_PAIRS = 2**19
 
 
 class Fire(PositionMethod):
-    r"""Map the log-distance, divided by the log-position of the query, to a bias per head with a small network.
+    r"""Compute a bias per head with a small network. The input is the logarithm of the distance, divided by the logarithm of
+    the query position.
 
     Equation: $b_{ts} = \operatorname{MLP}(\psi(|s-t|) / \psi(\max(t, T)))$, $\psi(x) = \ln(|c x| + 1)$, $T = |m L_0|$, with $c$
         and $m$ learned and $L_0$ the option `threshold`. $b_{ts}$ is added to the scores. Li et al. (2024).
@@ -74,7 +75,7 @@ class Fire(PositionMethod):
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         threshold = (self._own(self.multiplier, ctx.layer) * self.options.threshold).abs()
-        # with few pairs, compute every pair, so that the host does not wait for the value of the threshold
+        # with few pairs, compute the bias of every pair, so that the host does not wait for the value of the threshold
         few = not devices.on_cpu(threshold) and ctx.queries.ids.numel() * ctx.keys.ids.numel() <= _FEW_PAIRS
         if few:
             return self._of_queries(ctx.queries.ids, threshold, ctx.keys.ids, ctx.layer).transpose(0, 1)

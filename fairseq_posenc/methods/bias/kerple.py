@@ -26,7 +26,10 @@ class _Options(MethodOptions):
 
 
 class _Kerple(PositionMethod):
-    """Base class of both forms: penalties from two positive learned scalars per head and direction."""
+    """Base class of both forms. A penalty has two positive learned scalars per head.
+
+    With sides=apart, each direction has separate scalars.
+    """
 
     Options = _Options
 
@@ -43,11 +46,11 @@ class _Kerple(PositionMethod):
             self.rate.copy_(_softplus_inverse(0.99 * torch.rand_like(self.rate)))
 
     def raw_power(self, power: Tensor) -> Tensor:
-        """Return the value of the parameter `power` from which `penalty` computes p. The argument of `raw_power` is p."""
+        """Convert p to the value of self.power from which `penalty` computes this p. The argument `power` is p."""
         return _softplus_inverse(power - _LEAST)
 
     def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
-        """Return the penalty at distances of at least 0."""
+        """Return the penalties at the given distances, which are at least 0."""
         raise NotImplementedError
 
     def bias(self, ctx: AttentionContext) -> Tensor:
@@ -72,7 +75,8 @@ class KerpleLog(_Kerple):
     Deviations:
         * A softplus keeps p and a above 0.01. The authors' code clamps p and a.
         * Encoder and cross-attention are extensions of this project. They distinguish left from right only with sides=apart.
-    Cost: 2 h parameters per stack, or 4 h with sides=apart. One vector of T + S - 1 values per forward pass.
+    Cost: 2 h parameters per stack, or 4 h with sides=apart. Each forward pass computes T + S - 1 values per head, one
+        per distance.
     Raises: PositionError for sides=apart in a causal decoder.
     """
 

@@ -38,8 +38,9 @@ class Localness(PositionMethod):
         * Predicted windows are at least 0.01 I.
         * The decoder is an extension of this project. The authors use the method only in the lower layers of the encoder, for
           example layers=0-2.
-    Cost: with share=heads, d_h^2 + d_h parameters per layer for the centre, and d_h per layer for the window. One tensor [B, H,
-        T, S] per layer. With window=layer, the scores are computed as a tensor.
+    Cost: with share=heads, d_h^2 + d_h parameters per layer for the centre. The window adds d_h parameters
+        per layer with window=query, and d_h^2 + d_h parameters with window=layer. The bias is a tensor [B, H, T, S] per layer.
+        With window=layer, the layer also stores the scores, because a fused kernel cannot be used.
     Raises: PositionError for a method with rotations in the same layer, and for the option width without window=fixed.
         PositionError for the option share with centre=query and window=fixed, because this form has no parameters.
     """
@@ -139,7 +140,8 @@ class Localness(PositionMethod):
     def _sizes(self, ctx: AttentionContext) -> Tensor:
         """Return the number of positions from the first to the last key: [B or 1, 1, T or 1, 1].
 
-        In causal attention, the last key is the query. If no method moves the positions, this is the number of keys.
+        In causal attention, only keys up to the query are counted. If no method moves the positions, the result is the number
+        of keys.
         """
         if ctx.causal or self.dims.causal:
             last = from_first_key(ctx.queries.ids, ctx)[:, None, :, None]

@@ -15,7 +15,8 @@ _DEVIATION = 0.02
 
 
 class RelativeProjection(PositionMethod):
-    r"""Add a weighted sum of learned distance curves to the scores, with weights projected from the hidden state of the query.
+    r"""Add a weighted sum of learned curves to the scores. Each curve has one value per distance. The weights are a projection
+    of the hidden state of the query.
 
     Equation: $b_{ts} = r_t \cdot c[s-t]$ for $|s-t| < R$, else 0, $r_t = W x_t$, with $W$ per head and curves $c \in
         \mathbb{R}^{16 \times R}$ shared by all heads. $x_t$ is the hidden state of the query, and $b_{ts}$ is added to the

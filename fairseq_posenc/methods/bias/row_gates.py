@@ -56,7 +56,7 @@ class RowGateBias(PositionMethod):
 
     @staticmethod
     def all_keys(name: str, new: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the values of all keys, from the stored values and the values of the new keys: [B, H, N, D] -> [B, H, S, D]."""
+        """Append the vectors of the new keys to the stored vectors, and return all vectors: [B, H, N, D] -> [B, H, S, D]."""
         if ctx.state is None:
             return new
         known = ctx.state.get(name)
@@ -73,8 +73,9 @@ class RowGates(RowGateBias):
     Deviations:
         * By default, the sum contains the gates of the tokens after the key, as in the Forgetting Transformer.
         * Initial projections are normal with standard deviation 0.02. x-transformers has the initial values of nn.Linear.
-    Cost: 2 L d h d' parameters per stack. A second matrix [B, H, T, S] of dot products of d' channels. A cumulative sum along
-        the keys in float32. Decoding caches r, which has d' numbers per token and head.
+    Cost: 2 L d h d' parameters per stack. In addition to the scores, each layer computes a matrix [B, H, T, S] of dot products
+        over d' channels. Each layer also computes a cumulative sum along the keys in float32. Decoding caches r,
+        which has d' numbers per token and head.
     """
 
     @dataclass(frozen=True)
@@ -129,8 +130,9 @@ class GrapeAP(RowGateBias):
         * The rotation has the direction of rope in this project. The authors' code has the opposite direction (direction=code).
         * The projection p is separate. The authors can also tie it to queries, keys or values.
         * The initial projection is normal with standard deviation 0.02, which is unverified.
-    Cost: L d h d' parameters per stack. A second matrix [B, H, T, S] of dot products of d' channels. A cumulative sum along
-        the keys in float32. Decoding caches d' numbers per token and head.
+    Cost: L d h d' parameters per stack. In addition to the scores, each layer computes a matrix [B, H, T, S] of dot products
+        over d' channels. Each layer also computes a cumulative sum along the keys in float32. Decoding caches
+        d' numbers per token and head.
     Raises: PositionError for an odd width.
     """
 

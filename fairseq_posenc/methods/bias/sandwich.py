@@ -25,7 +25,7 @@ class Sandwich(PositionMethod):
         * Public implementations differ in the first j.
         * The use in the encoder and in cross-attention is an extension of this project. At
           these sites, keys on the left and on the right at the same distance have the same term.
-    Cost: no parameters. One vector of T + S - 1 sums per forward pass.
+    Cost: no parameters. Each forward pass computes T + S - 1 sums of cosines, one per distance.
     """
 
     @dataclass(frozen=True)

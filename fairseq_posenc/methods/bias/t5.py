@@ -19,10 +19,11 @@ class T5(PositionMethod):
     Shapes: bias -> [1, H, T, S].
     Source: Raffel et al. (2020). Code: mesh-tensorflow, and T5 in Hugging Face's transformers.
     Deviations:
-        * The product keeps $1/\sqrt{d_h}$. T5 includes this factor in the initial weights.
+        * The product of queries and keys keeps $1/\sqrt{d_h}$. T5 includes this factor in the initial weights.
         * The survey counts one scalar per distance, not per bucket.
-        * Cross-attention is an extension of this project, with a separate table and bidirectional buckets. T5 has no such bias.
-    Cost: buckets * h parameters per stack. One vector of T + S - 1 values per forward pass.
+        * Cross-attention is an extension of this project, with a separate table and bidirectional buckets. T5
+          does not have a bias in cross-attention.
+    Cost: buckets * h parameters per stack. Each forward pass computes T + S - 1 values per head, one per distance.
     Raises: PositionError for an odd number of buckets outside a causal decoder. PositionError if max_distance is not larger
         than a quarter of the number of buckets, or half of this number in a causal decoder.
     """

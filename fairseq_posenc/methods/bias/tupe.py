@@ -122,7 +122,7 @@ class TupeRelative(TupeAbsolute):
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
     Deviations:
         * The deviations of tupe_abs also apply to tupe_rel.
-        * The survey's number of parameters has one relative bias per distance. This method has one per bucket and head.
+        * The survey counts one relative bias per distance. This method has one relative bias per bucket and head.
         * Bucket 32 receives no gradient without untie_first. Bucket 16 receives no gradient outside a causal decoder.
         * A causal decoder has unidirectional buckets.
     Cost: 33 h parameters per stack more than tupe_abs.

@@ -12,8 +12,8 @@ from ...ops.distances import distances
 class Window(PositionMethod):
     r"""Restrict each query to the keys within a window around the query.
 
-    Equation: $M_{ts} = 0$ if $|s-t| \le g w/2$ and $g$ divides $s - t$, else $-\infty$. The mask $M$ is added to the scores.
-        Beltagy et al. (2020).
+    Equation: $M_{ts} = 0$ if $|s-t| \le g w/2$ and $g$ divides $s - t$, else $-\infty$, with width $w$ and dilation $g$. The
+        mask $M$ is added to the scores. Beltagy et al. (2020).
     Shapes: mask -> bool [B or 1, 1, T, S], or [B or 1, H, T, S] with heads=.
     Source: Beltagy, Peters and Cohan (2020). Code: Longformer in Hugging Face's transformers.
     Deviations:
@@ -22,7 +22,8 @@ class Window(PositionMethod):
         * The window does not distinguish left from right. Positions within the window must come from another method.
         * posenc_window therefore also has learned positions, as Longformer does.
         * The default width is 32. The width of Longformer, 512, would include whole sentences.
-    Cost: no parameters. Time and memory of full attention, because the whole product is computed.
+    Cost: no parameters. The time and memory are the same as in full attention, because the scores of all pairs of tokens are
+        computed.
     Raises: PositionError for an odd width, and for a head in heads= that does not exist.
     """
 

@@ -35,7 +35,7 @@ class BilevelOptions(MethodOptions):
 
 
 class _Bilevel(PositionMethod):
-    """Base class of both forms: learned positions in the sentence, and the sentence numbers of queries and keys."""
+    """Implement learned positions in the sentence, and the sentence numbers of queries, for bipe_rope and bipe_alibi."""
 
     counts_tokens = content_dependent = True
 
@@ -88,7 +88,7 @@ class BipeRope(_Bilevel):
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors' table has 1024
           rows, and initial values of standard deviation 0.02.
-        * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
+        * All tokens after the N-th token of a sentence share the last vector. In the authors' code this vector is always zero.
     Cost: N d parameters per stack, and no parameters in cross-attention. Keys are rotated once, also while decoding.
     Raises: PositionError for a dictionary without the separator, and for heads of width 1.
     """
@@ -139,8 +139,8 @@ class BipeRope(_Bilevel):
 
 
 class BipeAlibi(_Bilevel):
-    r"""Add a learned vector of the position in the sentence, and a penalty that increases with the difference of the sentence
-    numbers of two tokens.
+    r"""Add a learned vector of the position in the sentence to each embedding. Subtract a penalty from each score. The penalty
+    is proportional to the difference of the sentence numbers of query and key.
 
     Equation: $x_t = \sqrt{d} E[u_t] + Z[\min(\operatorname{intra}(t), N - 1)]$, $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - f m_h
         |\operatorname{seg}(t) - \operatorname{seg}(s)|$, $f = 96$. $m_h$ are the slopes of `alibi`. $\operatorname{seg}(t)$ is
@@ -156,7 +156,7 @@ class BipeAlibi(_Bilevel):
         * The authors' sentences end with a full stop or a line break.
         * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors' table has 1024
           rows, and initial values of standard deviation 0.02.
-        * Tokens beyond N share the last vector. In the authors' code this vector is always zero.
+        * All tokens after the N-th token of a sentence share the last vector. In the authors' code this vector is always zero.
     Cost: N d parameters per stack, and no parameters in cross-attention. One bias [B, H, T, S] per forward pass.
     Raises: PositionError for a dictionary without the separator.
     """

@@ -15,21 +15,20 @@ class PositionSegment(PositionMethod):
     r"""Add sinusoids of the position in some channels, and a vector of the sentence in the other channels.
 
     Equation: $x_t = \sqrt{d} E[u_t] + [P_{d-w}[t]; E_{s,w}[\operatorname{lab}(t)]]$. $P_{d-w}$ are fairseq's sinusoids of $d - w$
-        channels, and $E_{s,w}$ is a table of vectors of $w$ channels. `count=start`: $\operatorname{lab}(t)$ is the number of
-        separators before $t$, plus 1. `count=end`: $\operatorname{lab}(t)$ is the number of source sentences minus the number
-        of separators before $t$. Lupo, Dinarelli and Besacier (2023).
+        channels. $E_{s,w}$ are vectors of $w$ channels (option `vectors`). `count=start`: $\operatorname{lab}(t)$ is the number
+        of separators before $t$, plus 1. `count=end`: $\operatorname{lab}(t)$ is the number of source sentences minus the
+        number of separators before $t$. Lupo, Dinarelli and Besacier (2023).
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Lupo, Dinarelli and Besacier (2023). Code: lorelupo/focused-concat. Only the code was read, not the paper's text.
     Deviations:
-        * The number w of channels of the paper is unverified, because the published scripts do not set this number. The default
-          is d/2.
+        * The width w of the paper is unverified, because the published scripts do not set this width. The default is d/2.
         * The authors count from the last sentence (count=end). In their code, the first input token of the decoder has label 1.
         * Learned vectors are trained. The authors' code reads a copy that training does not change.
         * With vectors=learned, labels beyond the table use the last vector. With vectors=onehot, labels above w use the last
           vector. Labels below 1 are replaced by 1.
     Cost: no parameters. With vectors=learned, each stack has `segments` vectors of w parameters.
-    Raises: PositionError for a dictionary without the separator, for sinusoids of an odd width or of less than 4 channels, and if
-        no channel remains for positions.
+    Raises: PositionError for a dictionary without the separator. PositionError for vectors=sinusoidal if w is odd or
+        less than 4. PositionError if no channel remains for positions.
     """
 
     @dataclass(frozen=True)

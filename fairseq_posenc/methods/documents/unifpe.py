@@ -25,7 +25,8 @@ class UnifPE(PositionMethod):
           project is sinusoids.
         * With tie=true, the decoder uses min(o, M - l), where l is the length of the target. The authors also lower the offset of
           the source.
-        * As in the code, the gap of g positions is never after the last block. Positions are therefore not used equally often.
+        * As in the authors' code, the gap of g positions is never after the last block. Positions are therefore not used
+          equally often.
     Cost: no parameters. Sinusoids of the positions of each sentence in training.
     Raises: PositionError for `randomised` in the same spec.
     """
@@ -71,7 +72,10 @@ class UnifPE(PositionMethod):
         return max(positions, self.range)
 
     def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
-        """Shift whole rows. Padding after the last block has positions from M on, which `SitePositions` limits for tables."""
+        """Shift whole rows, including padding. Padding after the last block can have positions of M or more.
+
+        If another method has a table of positions, `SitePositions` limits these positions to the rows of the table.
+        """
         if not self.training:
             return ids
         lengths = self._lengths(ids, ctx)  # [B, 1]

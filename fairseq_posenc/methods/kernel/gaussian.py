@@ -24,7 +24,7 @@ class Gaussian(PositionMethod):
         * Projections keep fairseq's biases.
         * --attention-dropout drops weights. The authors' code never drops them.
         * The authors' code sets weights below a threshold to zero. This threshold is left out.
-        * As in the authors' best recipe, posenc_gaussian has learned cross-attention and sinusoids.
+        * As in the authors' best recipe, posenc_gaussian has ordinary cross-attention, and adds sinusoids to the embeddings.
     Cost: no parameters. Queries and keys have no projections, which saves 2 d^2 + 2 d parameters per layer. One product of
         weights and values.
     Raises: PositionError for ratio outside cross-attention.

@@ -36,12 +36,13 @@ _CHUNK, _NOISE_BLOCK, _WAVE_BLOCK = 64, 128, 256
 
 #: tensors that the decoding state stores, because they do not depend on tokens
 _KEPT = ("spe_frequencies", "spe_gains", "spe_plain")
-#: angular frequencies, offsets and gains, [H, K, D] each, and the factor of the plain product, [H, D]
+#: angular frequencies, offsets and gains, [H, K, D] each, and the factor [H, D] of the plain product. The plain product is the
+#: product of query and key without positions
 Sines = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class _Spe(PositionMethod):
-    """Base class of both forms: gates of channels, noise with fixed seeds in evaluation, and linear attention."""
+    """Implement gates of channels, noise with fixed seeds in evaluation, and linear attention, for spe_sine and spe_conv."""
 
     def __init__(self, options: Any, dims: Dims):
         super().__init__(options, dims)
@@ -49,7 +50,7 @@ class _Spe(PositionMethod):
         self.gates = nn.Parameter(gate) if options.gated else None
 
     def generator(self, number: int, device: torch.device) -> torch.Generator | None:
-        """Return the generator of the noise block `number`. Its seed is fixed in evaluation. Return None in training."""
+        """In evaluation, return the generator of the noise block `number`, with a fixed seed. In training, return None."""
         return None if self.training else torch.Generator(device).manual_seed(_EVALUATION_SEED + number)
 
     def gate(self, ctx: AttentionContext) -> Tensor:
@@ -75,8 +76,9 @@ class _Spe(PositionMethod):
         return (out * weight.clamp(min=1e-30).reciprocal()).to(v.dtype)  # zero if all keys are masked
 
     def _causal(self, q: Tensor, k: Tensor, values: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the sums over the keys up to each query: the sum over all earlier chunks, plus a masked product within the
-        chunk.
+        """Return, for each query, the sum of the weighted values of the keys up to the query.
+
+        The result is the sum over all earlier chunks, plus a masked product within the chunk of the query.
         """
         past = None if ctx.state is None else ctx.state.get("spe")
         if past is None:
@@ -97,9 +99,9 @@ class SineSpe(_Spe):
     Equation: $A_{ts} = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = 1/(2K) \sum_k g_{ik}^2 \cos(2 \pi f_{ik} x +
         \theta_{ik})$, $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$. Liutkus et al. (2021), equations 17 to 19. With
         `exact=false`, queries and keys are encoded as random codes of width $R$. The product of two codes has the expectation
-        $\sum_i q_{ti} k_{si} P'_i(t-s)$. With `attention=linear`, $o_t = \phi(q_t) M_t / (\phi(q_t) \cdot Z_t)$, where $M_t$
-        and $Z_t$ are the sums of $\phi(k_s) v_s$ and $\phi(k_s)$ over the keys and $\phi(x) = \operatorname{ReLU}(x /
-        d_h^{1/4}) + 0.001$.
+        $\sum_i q_{ti} k_{si} P'_i(t-s)$. With `attention=linear`, $o_t = \phi(q_t) M_t / (\phi(q_t) \cdot Z_t)$ with $\phi(x)
+        = \operatorname{ReLU}(x / d_h^{1/4}) + 0.001$. $M_t$ is the sum of $\phi(k_s) v_s$ over the keys, and $Z_t$ is the sum
+        of $\phi(k_s)$ over the keys.
     Shapes: rotate [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes. attend -> [B, H, T, D].
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
@@ -111,11 +113,12 @@ class SineSpe(_Spe):
         * K is 5 and R is 64, as in the authors' music experiments. The defaults of their code are 1 and 256.
         * attention=linear has the ReLU features of the authors' experiments on long sequences. Their music experiments have
           random features.
-        * The survey counts 3 K d for every head. The authors' code has 3 K d for all heads together.
+        * The survey counts 3 K d parameters for every head. The authors' code has 3 K d parameters for all heads together.
         * The survey calls the method bounded. Sines are, however, defined for sentences of any length.
         * Cross-attention is an extension of this project.
-    Cost: 3 K d parameters per stack, and d gates per layer. Exact: products of width (2K + 1) d_h. With codes: O(T (2K + 1)
-        d_h R) time and O(T (2K + 1) d_h) memory. With attention=linear, no tensor has T S entries.
+    Cost: 3 K d parameters per stack, and d gates per layer. With exact=true, encoded queries and keys have
+        width (2K + 1) d_h. With exact=false, codes take O(T (2K + 1) d_h R) time and O(T (2K + 1) d_h) memory. With
+        attention=linear, no tensor has T S entries.
     Raises: PositionError for attention=linear with exact=true. PositionError for attention=linear with attention dropout, because
         linear attention computes no attention weights. PositionError for realizations with exact=true.
     """
@@ -179,8 +182,8 @@ class SineSpe(_Spe):
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Encode queries or keys: [B, H, T, D] -> [B, H, T, D'].
 
-        The product of an encoded query and an encoded key is sum_i q_i k_i P'_i. With exact=false, the
-        encoded vectors are random codes, so the product is random. The mean of the product over the noise is this sum.
+        With exact=true, the product of an encoded query and an encoded key is sum_i q_i k_i P'_i. With exact=false, the encoded
+        vectors are random codes, so the product is random. The expectation of the product is then sum_i q_i k_i P'_i.
         """
         frequencies, gains, plain = self._shared_sines(which, ctx)
         offsets = at_least_float32(self.offsets).mT if which == "query" else None  # theta, for queries only
@@ -225,7 +228,7 @@ class SineSpe(_Spe):
     def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
         """Project the result of `_features` onto random noise: [B, H, T, R].
 
-        Counted positions (see `Positions`) are computed in blocks, and all blocks use the same waves (see `_Codes`).
+        The codes of counted positions (see `Positions`) are computed in blocks. All blocks use the same waves (see `_Codes`).
         `_Features` describes the waves.
         """
         noise = ctx.prepared[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]
@@ -266,10 +269,10 @@ class _Features(torch.autograd.Function):
 class _Codes(torch.autograd.Function):
     """Compute sum_md x_d wave_md noise_md at every position, with M = 2K + 1: [B, H, T, D] -> [B, H, T, R].
 
-    Positions are computed in blocks with the length of `ids` [B or 1, t]. `ids` count from the start of a block, so that all
-    blocks use the same waves. `starts` contains the first position of each block. For each block, the noise [H, M, D, R] is
-    rotated by the angles of this first position. The products of x and the waves are M times as large as x. They are not
-    stored, because the backward pass does not need them. The noise has no gradient.
+    The result is computed in blocks of t positions. `ids` [B or 1, t] contains the positions relative to the start of a block,
+    so that all blocks use the same waves. `starts` contains the first position of each block. For each block, the noise
+    [H, M, D, R] is rotated by the angles of the first position plus the offsets. The products of x and the waves are M times as
+    large as x. The products are not stored, because the backward pass does not need the products. The noise has no gradient.
     """
 
     @staticmethod
@@ -302,8 +305,7 @@ class _Codes(torch.autograd.Function):
     def backward(ctx, grad: Tensor):
         x, angles, gains, waves, ids, *rotated = ctx.saved_tensors
         cosine, sine = angles.cos(), angles.sin()
-        # the gradient of a frequency is the gradient of the waves times the position. The position is the start of the block plus
-        # `ids`
+        # the gradient of a frequency contains the position as a factor. The position is the start of the block plus `ids`
         grad_x, grad_waves, by_start = torch.empty_like(x), torch.zeros_like(waves), torch.zeros_like(waves)
         memory, other = _memory(x, waves), _memory(x, waves)
         for start, block_noise, rows in zip(ctx.starts, rotated, _blocks(x, waves)):
@@ -320,7 +322,7 @@ class _Codes(torch.autograd.Function):
         wave, slope = torch.cat([cosine, sine], -2), torch.cat([-sine, cosine], -2)
 
         def along(direction: Tensor, gradient: Tensor) -> Tensor:
-            """Sum over batch and positions: [H, B or 1, t, 2K, D] twice -> [H, K, D]."""
+            """Multiply two tensors [H, B or 1, t, 2K, D]. Sum over batch, positions, and cosine and sine: [H, K, D]."""
             return (direction * gradient).sum((1, 2)).unflatten(1, (2, -1)).sum(1)
 
         grad_frequencies, grad_offsets = gains * along(slope, by_position), gains * along(slope, grad_waves)
@@ -334,7 +336,7 @@ def _angles(ids: Tensor, frequencies: Tensor) -> Tensor:
 
 
 def _waves(cosine: Tensor, sine: Tensor, gains: Tensor, plain: Tensor) -> Tensor:
-    """Return waves [H, B or 1, T, M, D], whose last entry along M is the plain product.
+    """Return waves [H, B or 1, T, M, D]. The last entry along M is the factor of the plain product.
 
     Arguments: cosines and sines [H, B or 1, T, K, D], gains [H, K, D], and the factor of the plain product [H, D].
     """
@@ -380,7 +382,7 @@ def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
 
 
 class ConvolutionalSpe(_Spe):
-    r"""Weight every channel of the product of query and key by the overlap of two learned filters.
+    r"""Weight every channel of the product of query and key by the cross-correlation of two learned filters.
 
     Equation: $\operatorname{E}[A_{ts}] = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = \sum_p w_{ip}^k w_i^q(p+x)$,
         $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$. Liutkus et al. (2021), convolutional SPE. Each position has one random
@@ -394,13 +396,14 @@ class ConvolutionalSpe(_Spe):
           attention with the scale $1/\sqrt{R}$.
         * In evaluation, the noise has fixed seeds, so that results are repeatable.
         * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
-        * P is 128 and R is 64, as in the authors' music experiments. The defaults of their code are 200 and 256.
+        * The filter length P is 128 and R is 64, as in the authors' music experiments. The defaults of their
+          code are 200 and 256.
         * attention=linear has the ReLU features of the authors' experiments on long sequences. Their music experiments have
           random features.
         * The formula in the survey belongs to spe_sine.
         * Cross-attention is an extension of this project.
-    Cost: 2 P d parameters per stack, and d gates per layer. One convolution of O(T P d R) for queries and one for keys
-        per forward pass. Decoding computes them in every layer.
+    Cost: 2 P d parameters per stack, and d gates per layer. A forward pass computes one convolution for queries and one for
+        keys, each in O(T P d R) time. Decoding computes both convolutions in every layer.
     Raises: PositionError for attention=linear with attention dropout, because linear attention computes no attention weights.
         PositionError for positions that are not integers.
     """
@@ -436,8 +439,8 @@ class ConvolutionalSpe(_Spe):
     def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor, dict[tuple[str, Positions], Tensor]]:
         """Return the noise, the part of the noise for the product without positions [H, D, R], and the codes.
 
-        The noise is normal with variance 1 / R. The codes encode queries and keys. All layers share the codes.
-        In decoding, `prepare` returns no codes. Each layer then computes its own codes.
+        The noise is normal with variance 1 / R. The codes encode queries and keys. In one forward pass, all layers share the
+        codes. In step-by-step decoding, `prepare` returns no codes. `rotate` then computes the codes in each layer.
 
         The noise [R, d, columns] has one column for the product of query and key without positions, and P - 1 + n columns for n
         positions. The number of columns is rounded up to a multiple of _NOISE_BLOCK.
@@ -459,7 +462,7 @@ class ConvolutionalSpe(_Spe):
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Encode queries or keys: [B, H, T, D] -> [B, H, T, R].
 
-        The product of an encoded query and an encoded key has the mean sum_i q_i k_i P'_i over the noise.
+        The expectation of the product of an encoded query and an encoded key is sum_i q_i k_i P'_i.
         """
         noise, plain, known = ctx.prepared[self]
         codes = known[which, at] if (which, at) in known else self._codes(which, noise, at)

@@ -21,7 +21,7 @@ _SHARE = "sharing of the table: across heads, across layers, both (all), or none
 
 
 class _Synthesizer(PositionMethod):
-    """Base class of all three forms: the mixture with the product of queries and keys."""
+    """Implement the mixture with the product of queries and keys, for all three forms of the synthesizer."""
 
     def __init__(self, options: Any, dims: Dims, share: str):
         super().__init__(options, dims)
@@ -97,7 +97,8 @@ class SynthesizerRandom(_Synthesizer):
 
 
 class SynthesizerFactorised(_Synthesizer):
-    r"""Use a learned score for every head, query position and key position, as a product of two factors of low rank.
+    r"""Use a learned score for every head, query position and key position. The scores are the product of two factors of low
+    rank.
 
     Equation: $A_{ts} = R_1[t] \cdot R_2[s]$, called factorised random in Tay et al. (2021). Mixtures are as in
         `synthesizer_random`.
@@ -210,7 +211,7 @@ class SynthesizerDense(_Synthesizer):
         return scores * self._balance(ctx)
 
     def _network(self, x: Tensor, read: slice, ctx: AttentionContext) -> Tensor:
-        """Return the scores of the positions `read`: [B, T, C] -> [B, H, T, n].
+        """Return the scores of the n key positions in the slice `read`: [B, T, C] -> [B, H, T, n].
 
         Each layer of the network is one product for all heads and sentences.
         """

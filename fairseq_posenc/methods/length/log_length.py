@@ -25,8 +25,8 @@ class LogLength(PositionMethod):
         * n counts neither padding nor later tokens. Two public implementations of ssmax count padding or later tokens.
         * The released code of Inkling also multiplies Inkling's position bias by f. In this project, f does not change the
           biases of other methods.
-        * Methods that add terms to the scores, such as shaw, read q without f. Methods that change the scores, such as cope,
-          read f q.
+        * Methods that add terms to the scores, such as shaw, read queries without the factor f. Methods that change the scores,
+          such as cope, read queries that are multiplied by f.
         * With form=floor, n_0 is 25 by default. The use of form=floor for source sentences is an extension of this project.
         * With form=ssmax, a starts at 1/ln n_0, so that the factor is 1 for n_0 keys. The paper's value could not be verified.
         * posenc_log_length also has sinusoidal positions, because the factor does not distinguish positions.

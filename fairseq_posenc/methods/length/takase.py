@@ -23,7 +23,7 @@ class OutputLength(PositionMethod):
     def lengths(self, ctx: AttentionContext) -> Tensor:
         """Return the requested lengths [B, 1]. On a CPU, raise PositionError for negative lengths.
 
-        If positions have `Positions.start`, only the first decoding step checks the lengths.
+        If `start` of the queries is set (see `Positions`), only the first decoding step checks the lengths.
         """
         lengths = ctx.side["target_length"].unsqueeze(1)
         if devices.on_cpu(lengths) and not ctx.queries.start and (lengths < 0).any():
@@ -34,7 +34,7 @@ class OutputLength(PositionMethod):
         return lengths
 
     def before(self, tokens: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the length of the prefix before the token that each column predicts: [B, T] -> [B or 1, T]."""
+        """Return, for each column, the length of the text before the token that this column predicts: [B, T] -> [B or 1, T]."""
         if self.options.unit == "token":
             return ctx.queries.ids
         prefix = tokens if ctx.tokens is None else ctx.tokens  # in decoding, `tokens` are only the new tokens

@@ -10,15 +10,15 @@ from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionE
 class RecurrentFrontEnd(PositionMethod):
     r"""Replace the embeddings by the hidden states of one GRU layer.
 
-    Equation: $x_t = \operatorname{GRU}(\sqrt{d} E[u_t], x_{t-1})$ with $E$ the token embeddings. With `bidirectional=true`, $x_t$
-        is a linear layer, from $2d$ to $d$, over the states of two GRUs, one per direction. Neishi and Yoshinaga (2019), section
-        3.
+    Equation: $x_t = \operatorname{GRU}(\sqrt{d} E[u_t], x_{t-1})$ with $E$ the token embeddings. With `bidirectional=true`,
+        two GRUs read the sentence, one per direction. A linear layer from $2d$ to $d$ computes $x_t$ from the states of both
+        GRUs. Neishi and Yoshinaga (2019), section 3.
     Shapes: embed [B, T, C] -> [B, T, C].
     Source: Neishi and Yoshinaga (2019). Code: nem6ishi/conll19_relative_transformer, and torch's GRU cell.
     Deviations:
         * Dropout is applied after the GRU, as fairseq applies it after embeddings. The authors apply it before the GRU.
         * Embeddings are multiplied by $\sqrt{d}$. Their initial variance is 1/d in fairseq, and 1 in the authors' code.
-        * torch's GRU has two bias vectors, as the authors' GRU. The survey counts one bias vector.
+        * torch's GRU and the authors' GRU have two bias vectors. The survey counts one bias vector.
         * The authors' model has 6 encoder layers and 5 decoder layers. In this project, the user sets both numbers.
     Cost: 6 d^2 + 6 d parameters per stack, or 14 d^2 + 13 d with bidirectional=true. T sequential steps.
     Raises: PositionError for bidirectional=true in a causal decoder.

@@ -20,12 +20,13 @@ class RRTransformer(PositionMethod):
     Source: Neishi and Yoshinaga (2019). Code: nem6ishi/conll19_relative_transformer.
     Deviations:
         * Dropout follows the GRU, as it follows all embeddings in fairseq. The authors' dropout precedes the GRU.
-        * Embeddings keep the factor $\sqrt{d}$. fairseq draws embeddings with variance 1/d, the authors with variance 1.
-        * torch's GRU has two bias vectors, as the authors' GRU. The survey counts one bias vector.
+        * Embeddings keep the factor $\sqrt{d}$. fairseq draws embeddings with variance 1/d. The authors' code draws embeddings
+          with variance 1.
+        * torch's GRU and the authors' GRU have two bias vectors. The survey counts one bias vector.
         * The authors' model has 6 encoder layers and 5 decoder layers. In this project, the user sets both numbers.
-    Cost: 6 d^2 + 6 d parameters per stack, or 14 d^2 + 13 d with bidirectional=true. 2 (2k + 1) d_h parameters more per layer if
-        heads share tables. The GRU takes T sequential steps. Each layer computes one product of the queries with the vectors,
-        and one product of the attention weights with the vectors.
+    Cost: 6 d^2 + 6 d parameters per stack, or 14 d^2 + 13 d with bidirectional=true. If heads share tables, each layer has
+        2 (2k + 1) d_h additional parameters. The GRU takes T sequential steps. Each layer computes one product of the queries
+        with the vectors, and one product of the attention weights with the vectors.
     Raises: PositionError for bidirectional=true in a causal decoder, and for non-integer positions.
     """
 

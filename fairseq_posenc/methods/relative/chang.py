@@ -14,8 +14,8 @@ from ...ops.relative import key_products, query_products
 
 
 class CompositeAttention(PositionMethod):
-    r"""Add a learned scalar of the clipped distance (a fixed convolution), and the product of the query with a learned vector of
-    this distance (a dynamic convolution).
+    r"""Add a learned scalar per clipped distance to the scores (a fixed convolution). Also add the product of the query with a
+    learned vector of this distance (a dynamic convolution).
 
     Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot w[\operatorname{clip}(s-t)]) / \sqrt{d_h} + \beta[\operatorname{clip}(s-t)]$.
         Chang et al. (2021). `key_term` adds $k_s \cdot c[\operatorname{clip}(t-s)] / \sqrt{d_h}$. `depthwise` adds $\sum_{|s-t|
@@ -115,7 +115,7 @@ class CompositeAttention(PositionMethod):
         return (around * kernel).sum(-1) + bias
 
     def _scattered(self, v: Tensor, kernel: Tensor, ctx: AttentionContext) -> Tensor:
-        """Compute the depthwise convolution for arbitrary positions, with one product per distance."""
+        """Compute the depthwise convolution for arbitrary positions. The function computes one matrix product per distance."""
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
         if ctx.allowed is not None:
             delta = delta.masked_fill(~ctx.allowed, self.options.max_distance + 1)

@@ -67,7 +67,7 @@ class ContextualPositions(PositionMethod):
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
-        # starts at 0, as in the authors' code
+        # the table starts at 0, as in the authors' code
         self.table = self.parameter_table(options.largest, dims.head_dim, share=options.share)
         twice = not (dims.causal or dims.cross)
         self.right_table = self.parameter_table(options.largest, dims.head_dim, share=options.share) if twice else None
@@ -88,8 +88,8 @@ class ContextualPositions(PositionMethod):
     def _counts(self, scores: Tensor, ctx: AttentionContext) -> list[Tensor]:
         """Return two tensors that are 1 at keys with a gate and 0 at other keys: [B or 1, 1, T or 1, S] each.
 
-        In the first tensor, keys up to the query have a gate. In the second tensor, keys from the query on have a gate. Padding
-        has no gate. In cross-attention, all other keys have a gate in both tensors.
+        In the first tensor, keys up to the query have a gate. In the second tensor, the key of the query and all later keys
+        have a gate. Padding has no gate. In cross-attention, all keys except padding have a gate in both tensors.
         """
         all_keys = self._all_keys(scores, ctx)
         if ctx.cross:

@@ -13,7 +13,8 @@ from ...ops.precision import at_least_float32
 
 
 class DistanceAware(PositionMethod):
-    r"""Multiply rectified scores by a learned sigmoid of the distance, so that every head prefers near or far keys.
+    r"""Multiply rectified scores by a learned sigmoid of the distance. Each head can thereby prefer either near keys or far
+    keys.
 
     Equation: $A_{ts} = \operatorname{ReLU}(q_t \cdot k_s) c(|s-t|) / \sqrt{d_h}$, $c(x) = (1 + \exp(v)) / (1 + \exp(v - w x))$.
         Wu et al. (2021). Survey, equations 16 and 17.
@@ -21,7 +22,7 @@ class DistanceAware(PositionMethod):
     Source: Wu, Wu and Huang (2021), abstract. Survey.
     Deviations:
         * The method is reconstructed from the survey, because the paper could not be read.
-        * The place of the scaling, the initial values, and the sharing between layers are unverified.
+        * The place of the factor $1/\sqrt{d_h}$, the initial values, and the sharing between layers are unverified.
         * Every layer has its own w and v. Both start near 0, where c = 1.
         * Scores do not depend on the direction.
         * The survey counts the parameters of one layer.
@@ -68,6 +69,7 @@ class DistanceAware(PositionMethod):
         def values(delta: Tensor) -> Tensor:
             slope = torch.tensordot(w, delta.abs().to(w.dtype), 0)
             offset = v.view(-1, *[1] * delta.dim())
-            return torch.exp(F.softplus(offset) - F.softplus(offset - slope))  # no exponential overflows in the ratio
+            # the logarithm of the ratio c(x) is computed first, so that the exponentials in the ratio do not overflow
+            return torch.exp(F.softplus(offset) - F.softplus(offset - slope))
 
         return F.relu(scores) * by_distance(ctx.queries, ctx.keys, values)

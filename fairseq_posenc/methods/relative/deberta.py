@@ -40,9 +40,9 @@ class Deberta(PositionMethod):
         * The survey does not count the projections, and counts the absolute positions of deberta_emd.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 K d + L (2 d^2 + d) parameters per stack, 2 K d with share_key=true. Memory O(B H T (T + S)).
-    Raises: PositionError if half of the buckets is not smaller than max_distance - 1. PositionError for share_key=true with keys
-        and queries of different widths, unless terms=p2c. PositionError for index=paper with terms=c2p. PositionError for
-        non-integer positions.
+    Raises: PositionError if half of `buckets` (rounded down) is not smaller than max_distance - 1. PositionError for
+        share_key=true if keys and queries have different widths, unless terms=p2c. PositionError for index=paper with
+        terms=c2p. PositionError for non-integer positions.
     """
 
     @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Deberta(PositionMethod):
         return nn.functional.linear(p, weight, bias).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
 
     def row(self, distance: Tensor) -> Tensor:
-        """Return the row of the table for distances t - s."""
+        """Return the row indices of distances t - s in the table."""
         distance = require_integer(distance)
         distance = distance if self.options.buckets is None else self._bucket(distance)
         return (distance + self.reach).clamp(0, 2 * self.reach - 1)
@@ -158,7 +158,8 @@ class Deberta(PositionMethod):
     def _bucket(self, distance: Tensor) -> Tensor:
         """Return the bucket of a distance. The bucket of -x is minus the bucket of x.
 
-        For distances up to half of the number of buckets, the bucket is the distance. Beyond, buckets are logarithmic.
+        For distances up to half of the number of buckets, the bucket is the distance. For longer distances, buckets are
+        logarithmic.
         """
         middle = self.options.buckets // 2
         far = torch.log(distance.abs().clamp(min=middle).double() / middle) / math.log((self.farthest - 1) / middle)
@@ -173,7 +174,7 @@ class DebertaDecoding(Deberta):
     Shapes: project_input of queries [B, T, C] -> same. content_scores -> [B, H, T, S].
     Source: He, Liu, Gao and Chen (2021), the enhanced mask decoder. Code: microsoft/DeBERTa.
     Deviations:
-        * The method is reconstructed for translation: the enhanced mask decoder becomes the last layer of encoder and
+        * The method is reconstructed for translation: the last layer of the encoder or decoder replaces the enhanced mask
           decoder.
         * The last layer runs once. The authors' code runs it twice with the same weights.
         * Only queries read P_abs. In the authors' code the residual connection also contains P_abs. The paper does not
@@ -184,7 +185,7 @@ class DebertaDecoding(Deberta):
         * The survey does not count the projections.
         * The decoder is an extension of this project.
     Cost: n d parameters more than deberta.
-    Raises: PositionError as for deberta, and for sentences longer than the table.
+    Raises: PositionError as for deberta. PositionError for sentences longer than the table of absolute positions.
     """
 
     card = replace(

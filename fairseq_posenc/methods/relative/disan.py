@@ -13,7 +13,8 @@ from ...ops.distances import distances
 
 
 class Disan(PositionMethod):
-    r"""Mask keys by direction: heads attend to earlier keys only or to later keys only, and never to the query's own key.
+    r"""Mask keys by direction: a head attends either only to earlier keys or only to later keys. By default, no head attends to
+    the query's own key.
 
     Equation: $M_{ts} = 0$ for $s < t$ in forward heads and for $s > t$ in backward heads, else $-\infty$. Shen et al. (2018),
         equation 13. `multi_dimensional`: $f_{ts} = c \tanh((W_1 h_s + W_2 h_t + b) / c) + M_{ts}$, a score for every channel, $h
@@ -30,8 +31,8 @@ class Disan(PositionMethod):
         * The output projection combines the directions.
         * Attention dropout drops the weights of the multi-dimensional form. The authors drop inputs of the linear layers.
         * The decoder is an extension of this project. All its heads attend to earlier keys.
-    Cost: no parameters. multi_dimensional: L h (4 d_h^2 + 2 d_h) parameters per stack, and no query and key projections. The
-        B H T S D scores are computed in blocks of about S / d_h queries, so that a block has about B H S^2 scores.
+    Cost: no parameters. With multi_dimensional=true, L h (4 d_h^2 + 2 d_h) parameters per stack, and no query and key
+        projections. This form computes B H T S D scores in blocks of about S / d_h queries. A block has about B H S^2 scores.
     Raises: PositionError for directions=backward in the decoder. PositionError for diagonal=true in the decoder without
         multi_dimensional=true, because the mask would equal the causal mask. PositionError for directions=both in the encoder
         with an odd number of heads. PositionError for temperature without multi_dimensional=true.
@@ -122,7 +123,10 @@ class Disan(PositionMethod):
         return torch.lerp(summed, own, gate.sigmoid())
 
     def _in_blocks(self, queries: Tensor, keys: Tensor, hidden: Tensor, allowed: Tensor, dropout: float) -> Tensor:
-        """Compute attention in blocks of queries, recomputed in the backward pass. A tensor [B, H, T, S, D] is never stored."""
+        """Compute attention in blocks of queries. The backward pass computes each block again.
+
+        The method never stores a tensor [B, H, T, S, D].
+        """
         rows = max(1, hidden.size(2) // hidden.size(3))
         blocks = zip(queries.split(rows, 2), allowed.split(rows, 2))
         done = [checkpoint(self._block, query, keys, hidden, seen, dropout, use_reentrant=False) for query, seen in blocks]

@@ -1,4 +1,4 @@
-"""ALiBi with slopes that are gates of queries or keys."""
+"""ALiBi with slopes that are multiplied by gates. The gates are computed from keys or queries."""
 
 import math
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class GatedAlibi(PositionMethod):
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - (t - s) m_h w_h g_{ts}$. $m_h$ are the slopes of `alibi`, and $w_h$ is the
         softplus of a learned number. `gate=key`: $g_{ts} = \operatorname{softplus}(u \cdot k_s / \sqrt{d_h})$. `gate=query`:
-        $g_{ts} = \operatorname{softplus}(v \cdot q_t / \sqrt{d_h})$. `gate=both`: $g_{ts}$ is the sum of both. $u$ and $v$ have
-        length 1 in each head. Additive GRAPE, Zhang et al. (2026).
+        $g_{ts} = \operatorname{softplus}(v \cdot q_t / \sqrt{d_h})$. `gate=both`: $g_{ts}$ is the sum of these two
+        gates. $u$ and $v$ have length 1 in each head. Additive GRAPE, Zhang et al. (2026).
     Shapes: content_scores -> [B, H, T, S].
     Source: Zhang et al. (2026). Code: model-architectures/GRAPE, README and model. The paper was not read.
     Deviations:
@@ -59,7 +59,7 @@ class GatedAlibi(PositionMethod):
         self.slopes = Constants(slopes(dims.num_heads))
         self.rate = self.parameter_table(share="none")
         nn.init.constant_(self.rate, _ONE)
-        sides = 1 if dims.causal else 2  # for keys to the left, and to the right
+        sides = 1 if dims.causal else 2  # causal: keys to the left. Otherwise: keys to the left, and keys to the right
         self.of_key, self.of_query = (
             self.parameter_table(sides, dims.head_dim, share="none") if options.gate in (side, "both") else None
             for side in ("key", "query")

@@ -1,7 +1,8 @@
 """The four methods of Huang et al.
 
-Methods 1 to 3 multiply scores, or their channels, by learned numbers of the distance. Method 4 adds products with learned
-vectors of the distance to the scores.
+Methods 1 and 2 multiply the scores by one learned number per distance. Method 3 multiplies every channel of the product of
+query and key by a learned number. This number depends on the distance and the channel. Method 4 adds the products of queries
+and keys with a learned vector of the distance.
 """
 
 import math
@@ -20,7 +21,8 @@ from ...ops.kernels.derivatives import first_derivative_only
 from ...ops.precision import at_least_float32
 from ...ops.relative import sum_products
 
-#: minimum number of blocks of a causal attention on an accelerator; each block leaves out the keys after its last query
+#: on an accelerator, a block of causal attention contains at most this fraction of the queries (4: a quarter, rounded up). Each
+#: block leaves out the keys after its last query
 _FEWEST_CAUSAL_BLOCKS = 4
 
 
@@ -168,8 +170,8 @@ class GatedProduct(torch.autograd.Function):
 
     Shapes: q [B, H, T, D], k [B, H, S, D], gate [H or 1, W, D], rows [B or 1, T, S] -> [B, H, T, S].
 
-    The products of all blocks are written to one buffer in turn. They are not stored for the backward pass. With `causal`, a
-    block leaves out the keys after its last query.
+    All blocks write their products to the same buffer, one block after the other. The products are not stored for the backward
+    pass. With `causal`, a block leaves out the keys after its last query.
     """
 
     @staticmethod
@@ -223,8 +225,10 @@ def _with_products(
     """Compute the same gradients as `_on_cpu`, but with matrix products. This function is used on an accelerator.
 
     Each gradient belongs to one of three factors: queries, keys or gates. The elementwise products of the other two factors are
-    written to `product`. A matrix product multiplies these products by `grad` and sums them. Exception: the gradient of the
-    gates, if positions differ between sentences. This gradient is computed with an elementwise multiplication by `grad`.
+    written to `product`. A matrix product multiplies these elementwise products by `grad`, and sums the results.
+
+    The gradient of the gates is an exception if positions differ between sentences. The function then multiplies the
+    elementwise products by `grad` elementwise.
     """
     gates = _gates(gate, rows)
     torch.mul(k.unsqueeze(2), gates, out=product)  # [B, H, c, S, D]
@@ -245,9 +249,10 @@ def _with_products(
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield queries, their allowed keys, and a buffer for the products of all channels.
+    """Yield for each block the slice of queries, the slice of keys, and a buffer for the products of all channels.
 
-    On a CPU, the buffer fits into a core's cache. Exception: the products of one query per sentence need more memory.
+    With `causal`, the slice of keys ends at the last query of the block. On a CPU, the buffer fits into the cache of a core.
+    There is one exception: a buffer for one query per sentence can be larger than the cache.
     """
     held = 2**18 if devices.on_cpu(k) else 2**28
     size = min(max(1, held // k.numel()), q.size(2))

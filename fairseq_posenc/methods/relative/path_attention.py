@@ -16,8 +16,8 @@ _DEVIATION = 0.02
 
 
 class PathAttention(PositionMethod):
-    r"""Multiply the query of every pair by one matrix per token between key and query. Each matrix is the identity minus a
-    matrix of rank 1.
+    r"""Multiply the query by one matrix per token after the key, up to the query. Each matrix is the identity minus a matrix of
+    rank 1.
 
     Equation: $A_{ts} = k_s \cdot (H_{s+1} H_{s+2} \cdots H_t) q_t / \sqrt{d_h}$ for $s \le t$, $H_j = I - \beta_j w_j w_j^T$,
         $\beta_j = 2 \operatorname{sigmoid}(u \cdot x_j + b)$, $w_j$ is
@@ -36,11 +36,13 @@ class PathAttention(PositionMethod):
         * In the encoder, the convolutions of both directions read each token and the tokens before it.
         * Padding has $\beta = 0$. The convolution reads zeros at padding.
     Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Each
-        layer computes three products [B, H, T, T]: w with w, w with queries, and w with keys. One triangular system of T
-        unknowns for each query. Together O(T^2 d_h + T^3) per head. The encoder computes these products and systems once per
-        direction. Decoding caches a second set of keys. Each decoding step multiplies these keys by H_t.
-        The method requires at least four matrix products, and the solution of one triangular system. Each of these results
-        contains [B, H, T, T] numbers. The forward pass and the backward pass compute all of these results in float32.
+        layer computes three products [B, H, T, T]: w with w, w with queries, and w with keys. Each layer also solves one
+        triangular system of T unknowns for each query. These computations need O(T^2 d_h + T^3) operations per head. The
+        encoder computes these products and systems once per direction.
+        Decoding caches a second set of keys. Each decoding step multiplies these keys by H_t.
+        The method requires at least four matrix products, and the solution of triangular systems. Each of these results has the
+        shape [B, H, T, T]. The forward pass computes these results in float32. The backward pass computes the gradients of
+        these results in float32.
     """
 
     @dataclass(frozen=True)
@@ -126,14 +128,16 @@ class PathAttention(PositionMethod):
 def scores_along(
     late: Tensor, late_ids: Tensor, early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor
 ) -> Tensor:
-    """Return early_s . H_(s+1) ... H_t late_t over all tokens after s up to t: [B, H, T, D], [B, H, S, D] -> [B, H, T, S].
+    """Return early_s . H_(s+1) ... H_t late_t: [B, H, T, D], [B, H, S, D] -> [B, H, T, S].
 
-    w [B, H, N, D] and beta [B, H, N, 1] belong to all tokens in their order. For s > t, the product is early_s . late_t.
+    The product contains one matrix H for each token after s, up to t. For s > t, the product is early_s . late_t. The
+    tensors w [B, H, N, D] and beta [B, H, N, 1] contain the vectors and factors of all tokens, in the order of the tokens.
     """
     passed = (word_ids.unsqueeze(-2) <= late_ids.unsqueeze(-1)).unsqueeze(1)  # [B or 1, 1, T, N]
     scaled = beta * w
     of_late, of_early = (late @ w.mT) * passed, _of_early(early, early_ids, -scaled, word_ids)
-    system = scaled @ w.mT  # only entries below the diagonal are read: rows of later tokens, columns of earlier tokens
+    # only the entries below the diagonal are read. The row of such an entry belongs to a later token than the column
+    system = scaled @ w.mT
     if of_late.size(2) <= of_early.size(3):  # solve as few systems as possible: one per query, or one per key
         of_late = torch.linalg.solve_triangular(system, of_late, upper=False, left=False, unitriangular=True)
     else:
@@ -143,7 +147,7 @@ def scores_along(
 
 
 def moved_along(early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor) -> Tensor:
-    """Return H_n ... H_(s+1) early_s over all tokens after s up to the last token n: [B, H, S, D] -> [B, H, S, D]."""
+    """Return H_n ... H_(s+1) early_s, where n is the last token: [B, H, S, D] -> [B, H, S, D]."""
     scaled = beta * w
     of_early = _of_early(early, early_ids, -scaled, word_ids)
     return early + torch.linalg.solve_triangular(scaled @ w.mT, of_early, upper=False, unitriangular=True).mT @ w

@@ -102,8 +102,10 @@ class ShawAbsolute(PositionMethod):
     Deviations:
         * Heads share tables by default. The survey counts one table per head (share=none).
         * Decoder and cross-attention are extensions of this project.
-    Cost: 2 n^2 d_h parameters per layer if heads share tables. Products with a table [T, S, D]. The table is copied
-        only in half precision, or if sentences have different positions, for example with padding on the left.
+    Cost: 2 n^2 d_h parameters per layer if heads share tables. Each layer computes products with a table [T, S, D].
+        If heads share tables, the table is only copied in two cases. First case: the precision of the table differs from the
+        precision of queries or attention weights. Second case: sentences have different positions, for example with padding on
+        the left.
     Raises: PositionError for keys=false with values=false, for sentences longer than the tables, and for positions that are
         not integers.
     """
@@ -162,10 +164,10 @@ class ShawAbsolute(PositionMethod):
 
     @staticmethod
     def _product(equation: str, x: Tensor, table: Tensor) -> Tensor:
-        """Compute einsum with a table [B or 1, H or 1, T, S, D]. Remove the first two axes of the table if they have size 1.
+        """Compute einsum with a table [B or 1, H or 1, T, S, D].
 
-        With axes of size 1, einsum would expand the table to all sentences and heads. The gradient of this larger table would
-        need more memory.
+        The function removes each of the first two axes of the table if the axis has size 1. Otherwise, einsum would expand this
+        axis to all sentences or heads. The gradient of the larger table would need more memory.
         """
         axes = "".join(axis for axis, size in zip("bh", table.shape) if size > 1)
         return torch.einsum(

@@ -28,10 +28,10 @@ class Wall(PositionMethod):
           without the factor $1/\sqrt{d_h}$. The spec wall+forgetting adds this gate.
         * The initial W is normal with standard deviation 0.02, which is unverified. b starts at 8, as in the code, so that
           training starts almost as plain attention.
-        * The exponent is never positive, so nothing overflows. The authors' kernels instead use
-          reference values: the values of P at every 64th key. The kernels subtract a reference value from P.
-    Cost: L (d^2 + d) parameters per stack. B T d log2(T) exponentials per layer, which are stored for the backward pass.
-        Decoding caches the sums, which are as large as the keys.
+        * In this project, no exponent is positive. The exponentials therefore do not overflow. The authors' kernels subtract
+          reference values from P. The reference values are the values of P at every 64th key.
+    Cost: L (d^2 + d) parameters per stack. Each layer computes B T d log2(T) exponentials, and stores them for the
+        backward pass. Decoding caches the sums P, which are as large as the keys.
     """
 
     card = MethodCard(

@@ -96,7 +96,7 @@ class ContextRope(ContentRotation):
         * start=paper has no b. Its initial W, which is normal with standard deviation 0.02, is unverified.
         * Padding adds no angle.
         * The encoder is an extension of this project: sums run from the left. The angle between two tokens is the sum of the
-          angles of the later token and of all tokens between both tokens. For later keys, the sign of this sum is negative.
+          angles of the later token and of all tokens between both tokens. If the key is the later token, the angle is negative.
     Cost: L (d h + h) parameters per stack. Angles [B, H, T, D/2], which queries and keys share.
     Raises: PositionError for heads of odd width.
     """

@@ -89,7 +89,10 @@ class FourierRope(PositionMethod):
             self.register_parameter(name, nn.Parameter(self._start(kept), requires_grad=False))
 
     def _start(self, kept: int) -> Tensor:
-        """Return a matrix that selects every (D/D')-th frequency, plus noise: [H, D, D']."""
+        """Return one matrix per head: random noise, plus a matrix that selects every n-th frequency: [H, D, D'].
+
+        n is D/D', rounded up.
+        """
         heads = self.dims.num_heads
         matrices = torch.randn(heads, kept, self.pairs) * self.options.gain * (2 / (self.pairs * (kept + heads))) ** 0.5
         step = -(-kept // self.pairs)

@@ -45,7 +45,7 @@ class Pope(PositionMethod):
         * The summaries of the paper do not state whether layers share the phases. In x-transformers, layers share the phases.
     Cost: h d_h parameters per stack if layers share the phases. Queries, keys and the key cache are twice
         as wide.
-    Raises: PositionError if the fraction leaves no channel.
+    Raises: PositionError if the option fraction selects no channel.
     """
 
     @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Pope(PositionMethod):
     def _angles(self, at: Positions) -> Tensor:
         """Return the angles of positions, [B or 1, 1, T, width].
 
-        If all sentences have the positions start, start + 1, ..., the angles are read from a table. Angles of positions beyond
-        the table are computed.
+        If all sentences have the positions start, start + 1, ..., the angles are read from a table. Otherwise,
+        and for positions beyond the table, the angles are computed.
         """
         end = None if at.start is None else at.start + at.ids.size(1)
         rows = self.table.values.view(-1, self.width)
@@ -120,5 +120,5 @@ class Pope(PositionMethod):
         return found.unsqueeze(1)
 
     def _turned(self, ids: Tensor) -> Tensor:
-        """Return angles without whole turns, because in float32 the angles of large positions would be inexact."""
+        """Return the angles of positions modulo 2 pi in float32. In float32, large angles would be inexact."""
         return self.theta(ids).remainder(2 * math.pi).float()

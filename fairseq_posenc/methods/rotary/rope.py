@@ -26,7 +26,7 @@ from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import SinusoidTable, frequencies
 
-#: a learned frequency is exp(p / 16), so that an optimizer step changes its logarithm by a sixteenth of the step
+#: a learned frequency is exp(p / 16). An optimizer step that changes p by x therefore changes ln(frequency) by x / 16
 _STEPS = 16
 
 

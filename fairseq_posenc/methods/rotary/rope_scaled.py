@@ -20,7 +20,7 @@ class RopeScaled(PositionMethod):
     r"""Rotate queries and keys with lower frequencies, for sentences longer than the training sentences.
 
     Equation: `rope` with $\theta'_i$ in place of $\theta_i = \mathrm{base}^{-2i/d_r}$. $d_r$ is the number of rotated
-        channels of a head. `linear`: $\theta_i / f$. `ntk`:
+        channels of a head, $f$ is the option `factor`, and $L_0$ is the option `trained`. `linear`: $\theta_i / f$. `ntk`:
         $\mathrm{base}' = \mathrm{base} \cdot f^{d_r/(d_r-2)}$. `dynamic`: $\mathrm{base}' = \mathrm{base} \cdot (f n / L_0 - f +
         1)^{d_r/(d_r-2)}$ for lengths $n > L_0$. `yarn`: $\theta_i ((1 - r_i) + r_i / f)$. $r_i$ rises from 0 at the wavelength
         $L_0/32$ to 1 at the wavelength $L_0$, and sines and cosines are multiplied by $0.1 \ln f + 1$. `llama3`: $n_i = L_0
@@ -38,9 +38,10 @@ class RopeScaled(PositionMethod):
         * In the encoder, dynamic uses the length of each source sentence.
         * In the decoder, dynamic uses the number of tokens up to the query. Incremental decoding and teacher forcing therefore
           compute equal scores. The authors do not rotate cached keys again.
-        * If another method moves the positions, n is the number of positions from the first to the last of these tokens.
+        * If another method moves the positions, n is the number of positions from the first to the last source token. In the
+          decoder, n is the number of positions from the first token to the query.
         * Cross-attention is an extension of this project.
-    Cost: as rope. In the decoder, dynamic rotates all keys again for every query beyond L_0.
+    Cost: as for rope. In the decoder, dynamic rotates all keys again for every query beyond L_0.
     Raises: PositionError if no pair of channels is rotated, or if only one pair is rotated with ntk or dynamic. PositionError for
         trained= with linear or ntk, for low= or high= without llama3, and if high is not larger than low. PositionError for
         base=1 with yarn.
@@ -113,8 +114,10 @@ class RopeScaled(PositionMethod):
         return rotate(x, waves, self.width // 2, self.options.layout)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """Rotate all keys again for each query beyond the trained length, because the frequencies depend on the position of the
-        query.
+        """Return the scores of rotated queries and keys.
+
+        For each query beyond the trained length, all keys are rotated again, because the frequencies depend on the position of
+        the query.
         """
         trained = torch.full((1, 1), self.options.trained, device=q.device)
         q = q * ctx.scale
@@ -138,7 +141,7 @@ class RopeScaled(PositionMethod):
         return ids.amax(-1, keepdim=True) + 1
 
     def _rotate_for(self, x: Tensor, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Rotate x [B, H, T, D] at positions [B or 1, T], for sentences of these lengths."""
+        """Rotate x [B, H, T, D] at the positions `ids` [B or 1, T], for sentences with the lengths `lengths` [B or 1, 1]."""
         return rotate(x, self._waves(x, ids, lengths), self.width // 2, self.options.layout)
 
     def _waves(self, x: Tensor, ids: Tensor, lengths: Tensor | None) -> Waves:

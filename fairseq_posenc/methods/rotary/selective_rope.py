@@ -19,7 +19,7 @@ class SelectiveRope(ContentRotation):
 
     Equation: $A_{ts} = (R(\Phi_t) q_t) \cdot (R(\Phi_s) k_s) / \sqrt{d_h}$, $\Phi_{t,j} = \mathrm{base}^{-2j/d_h} \sum_{m \le t}
         g_m (u_{m,j} + \exp(b_j))$, $u = \operatorname{conv}(W_2 W_1 x')$, $g_m = \operatorname{sigmoid}(v \cdot x'_m + c)$ with
-        `gate=true`, else 1. For $x'$, the channels of $x$ in each head are divided by the Euclidean norm of these
+        `gate=true`, else 1. $x'$ is $x$, in which the channels of each head are divided by the Euclidean norm of these
         channels. Movahedi et al. (2026).
     Shapes: rotate [B, H, T, D] -> same.
     Source: Movahedi et al. (2026), of which a summary was read. Code: timurcarstensen/selective-rope, modules/rotary.py.

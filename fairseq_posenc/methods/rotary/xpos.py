@@ -38,7 +38,7 @@ class XPos(PositionMethod):
           code, m is the middle of the current sentence.
         * The fixed position m keeps encoded keys valid in incremental decoding. The choice of m changes the size of queries and
           keys, but not the scores.
-        * float16 represents these sizes up to 4,000 positions beyond m.
+        * With scale_base=512, float16 represents the sizes of queries and keys up to 4,000 positions beyond m.
         * posenc_xpos has rope in the encoder. With xpos, the products with later keys would increase with the distance.
     Cost: no parameters. Keys are encoded once, also in incremental decoding.
     Raises: PositionError for heads of odd width.

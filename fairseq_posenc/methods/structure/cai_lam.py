@@ -21,8 +21,8 @@ _LABEL, _LAYERS, _LONGEST, _DEPTHS = 100, 2, 8, 32
 
 
 class GraphTransformer(PositionMethod):
-    r"""Encode the path between two words of the tree with a GRU, add the result to query and key, and add a vector of the
-    depth to the embeddings.
+    r"""Encode the path between two words of the tree with a GRU, and add the result to query and key. Also add a learned vector
+    of the word's depth to the embeddings.
 
     Equation: $X_t = U_t + d[\min(\operatorname{depth}(t), 31)]$, $A_{ts} = (q_t + a_{ts}) \cdot (k_s + b_{ts}) / \sqrt{d_h}$,
         $[a_{ts}; b_{ts}] = W_l r_{ts}$, $r_{ts} = W [h; h'] + c$ of the last states $h$ and $h'$ of a bidirectional GRU over the
@@ -34,22 +34,23 @@ class GraphTransformer(PositionMethod):
           them either. The survey's equation applies them.
         * Each layer has its own W_l, as in the authors' code.
         * The path leads from the query to the key, as in the authors' code.
-        * A relation has a second label for paths that follow its edge against the direction of the edge.
+        * Each relation has two labels: one for paths in the direction of the edge, and one for paths against this direction.
         * The global node of the authors' graphs is left out.
         * Nodes are tokens. The path between two tokens of one word has the label of the path from a word to itself.
         * A tree has one path between two words. With graph=edges, paths are the shortest paths along or against edges.
-        * Of several shortest paths, the path with the smallest label numbers is read. The authors draw one of these paths in
-          training, and average all of them in evaluation.
+        * If there are several shortest paths, this project reads the path whose list of label numbers is the first in
+          lexicographic order. The authors draw one of the shortest paths in training, and average all of them in evaluation.
         * With graph=edges, pairs of words without a path have their own label. The authors' graphs are connected.
         * With graph=edges, depths are distances from the root, and words without a path to the root have depth 31.
         * Labels and GRU layers have no dropout. The authors' code drops both with 0.2.
         * Initial labels have a standard deviation of 0.1. The initial W_l is uniform (Glorot and Bengio). The authors' code uses
           a deviation of 0.02 for both.
         * For translation, this project adds sequential positions, as in posenc_cai_lam.
-    Cost: GRU, W and labels once per stack, 2 d^2 parameters per layer, and 32 d for depths. The GRU reads each distinct path of a
-        batch once per forward pass. The vectors of word pairs are gathered in blocks. The method never stores a tensor
-        [B, S, S, d]. O(S^3) in the data loading workers. On a CPU, a small model trains with 0.21 times the tokens per second
-        of the model without the method. The speed is lower if nearly all paths of a batch differ.
+    Cost: the parameters of the GRU, W and the labels once per stack. 2 d^2 parameters per layer for W_l. 32 d parameters per
+        stack for depths. The GRU reads each distinct path of a batch once per forward pass. The vectors of word pairs are
+        gathered in blocks. The method never stores a tensor [B, S, S, d]. O(S^3) in the data loading workers. On a CPU, the
+        method reduces the training speed of a small model to 0.21 times the speed without the method (in tokens per second).
+        The speed is lower if nearly all paths of a batch differ.
     Raises: PositionError if the data has no relations.
     """
 

@@ -44,7 +44,8 @@ class Graformer(PositionMethod):
         * The graph is the tree of the sentence, from heads to dependents. With graph=edges, it is the graph in the side
           file of edges.
         * With undirected=true, paths may follow edges in both directions.
-        * Tables start at zero, so that training starts as plain attention. The authors draw from (-1, 1).
+        * Tables start at zero, so that training starts as plain attention. The authors draw the initial values from
+          (-1, 1).
         * For translation, this project adds sequential positions, as in posenc_graformer.
         * </s> depends on the root.
     Cost: (2 max_distance + 2 + 2 max_offset) h parameters per stack. O(S^3) in the data loading workers.

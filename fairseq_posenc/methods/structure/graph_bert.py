@@ -27,9 +27,10 @@ _DECIMALS = 9
 class GraphBert(PositionMethod):
     r"""Add sinusoids or learned vectors of three numbers to the embeddings. The numbers describe the place of a word in a graph.
 
-    Equation: $X_t = U_t + PE(WL(t)) + PE(\operatorname{rank}(t)) + PE(\operatorname{hops}(t))$: the word's Weisfeiler-Lehman
-        colour, its rank by decreasing closeness $S(\mathrm{root}, t)$, $S = a (I - (1 - a) A D^{-1})^{-1}$, $a = 0.15$, and its
-        distance from the root. Zhang et al. (2020), equations 1 to 5.
+    Equation: $X_t = U_t + PE(WL(t)) + PE(\operatorname{rank}(t)) + PE(\operatorname{hops}(t))$. $WL(t)$ is the word's
+        Weisfeiler-Lehman colour. $\operatorname{rank}(t)$ is the word's rank by decreasing closeness $S(\mathrm{root}, t)$,
+        with $S = a (I - (1 - a) A D^{-1})^{-1}$ and $a = 0.15$. $\operatorname{hops}(t)$ is the word's distance from the root.
+        Zhang et al. (2020), equations 1 to 5.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Zhang et al. (2020). Code: jwzhanggy/Graph-Bert.
     Deviations:
@@ -41,10 +42,10 @@ class GraphBert(PositionMethod):
         * Words without a path to the root have distance 99, as in the authors' code.
         * </s> is not in the graph and has no vectors.
         * The authors' code has learned tables (embedding=learned).
-        * The authors' code normalises by D^(-1/2) A D^(-1/2) (normalise=both).
+        * The authors' code uses the normalised adjacency matrix D^(-1/2) A D^(-1/2) (normalise=both).
         * In the authors' code, colours are numbered within one graph. Here a colour has the same meaning in all sentences.
-        * After one round a colour is the degree. After more rounds it is a hash with 100 possible values, so that different
-          colours may collide.
+        * After one round, the colour of a word is the degree of the word. After more rounds, the colour is a hash with 100
+          possible values. Words with different neighbourhoods may therefore have the same colour.
         * Words of equal closeness are ranked from left to right.
     Cost: no parameters, or 300 d with embedding=learned. O(n^3) per sentence in the data loading workers.
     """

@@ -13,11 +13,12 @@ from ...ops.trees import by_token
 
 
 class Laplacian(PositionMethod):
-    r"""Add a linear map of the first eigenvectors of the graph's normalised Laplacian to the embeddings.
+    r"""Add coordinates of words to the embeddings, after a linear map. The coordinates are entries of eigenvectors of the
+    graph's normalised Laplacian.
 
-    Equation: $X_t = U_t + W l_t + b$, where $l_t \in \mathbb{R}^k$ contains the entries of word $t$ in $k$ eigenvectors of $I -
-        D^{-1/2} A D^{-1/2}$. In ascending order of the eigenvalues, these are the eigenvectors 2 to $k + 1$. Dwivedi
-        and Bresson (2021), section 2.3.
+    Equation: $X_t = U_t + W l_t + b$, where $l_t \in \mathbb{R}^k$ contains the entries of word $t$ in the eigenvectors 2 to
+        $k + 1$ of $I - D^{-1/2} A D^{-1/2}$. The eigenvectors are sorted by ascending eigenvalue. Dwivedi and Bresson (2021),
+        section 2.3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Dwivedi and Bresson (2021). Code: graphdeeplearning/graphtransformer.
     Deviations:
@@ -25,13 +26,14 @@ class Laplacian(PositionMethod):
         * In training, each eigenvector of each sentence is multiplied by a random sign. In the authors' code, all sentences of a
           batch have the same signs.
         * The solver is eigh instead of eig.
-        * Sentences with fewer eigenvectors are padded with zeros. The authors' code fails.
+        * If a sentence has fewer than k + 1 eigenvectors, the remaining coordinates of its words are zeros. The authors' code
+          fails for such sentences.
         * Tokens have the coordinates of their word. </s> is not in the graph and has zeros.
         * For translation, this project adds sequential positions, as in posenc_laplacian.
-        * By default, the graph is the dependency tree of the sentence. With graph=edges, the graph is the graph in the side file
-          of the sentence. In both cases, edges have both directions.
-        * Each component of more than one word has the eigenvalue 0. A word without edges has the eigenvalue 1. Only the
-          first eigenvector is left out.
+        * By default, the graph is the dependency tree of the sentence. With graph=edges, the graph comes from the side file of
+          edges. In both cases, edges have both directions.
+        * Each connected component of more than one word has the eigenvalue 0. A word without edges has the eigenvalue 1. This
+          project leaves out only the first eigenvector, even if several eigenvalues are 0.
         * Trees often have repeated eigenvalues. The eigenvectors of a repeated eigenvalue are only defined up to a rotation.
           Random signs do not include these rotations.
         * In evaluation, the solver determines the signs and the rotations.

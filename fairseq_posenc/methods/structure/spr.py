@@ -17,7 +17,7 @@ class AbsoluteStructure(PositionMethod):
     r"""Add sinusoids of the depth of every word in the dependency tree to the embeddings.
 
     Equation: $X_t = U_t + PE(\operatorname{depth}(t))$, $\operatorname{depth}(\mathrm{root}) = 0$. With `fuse=tanh`, $X_t = U_t
-        + \tanh(PE(t) + PE(\operatorname{depth}(t)))$, with `fuse=linear_tanh`, $X_t = U_t + \tanh(W_1 PE(t) + W_2
+        + \tanh(PE(t) + PE(\operatorname{depth}(t)))$. With `fuse=linear_tanh`, $X_t = U_t + \tanh(W_1 PE(t) + W_2
         PE(\operatorname{depth}(t)) + b)$. Wang et al. (2019), survey, section 4.6.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Wang et al. (2019). Survey.
@@ -87,7 +87,7 @@ class AbsoluteStructure(PositionMethod):
 
 
 class RelativeStructure(PositionMethod):
-    r"""Add learned vectors to keys and values, selected by the relation of the two words in the dependency tree.
+    r"""Add learned vectors to keys and values. The places of the two words in the dependency tree select the vectors.
 
     Equation: $A_{ts} = q_t \cdot (k_s + a^K[\operatorname{clip}(r)]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s +
         a^V[\operatorname{clip}(r)])$, where $r(t, s) = \operatorname{depth}(t) - \operatorname{depth}(s)$ if one of the words is
@@ -97,8 +97,8 @@ class RelativeStructure(PositionMethod):
     Source: Wang et al. (2019). Survey. The form of the vectors is from Shaw et al. (2018).
     Deviations:
         * UNVERIFIED: the clipping distance.
-        * UNVERIFIED: how the paper combines these vectors with vectors of sequential distances. shaw+spr_rel adds both.
-          posenc_spr_rel has sinusoids.
+        * UNVERIFIED: how the paper combines these vectors with vectors of sequential distances. The spec shaw+spr_rel adds both
+          kinds of vectors. The architecture posenc_spr_rel combines this method with the method sinusoidal.
         * Heads share tables by default. In the parameter count of the survey, each head has its own
           tables, and layers share the tables (share=layers).
         * Tokens of one word have r = 0. </s> depends on the root.

@@ -12,8 +12,8 @@ from ...ops.trees import Tree, by_token
 
 
 class TreePositions(PositionMethod):
-    r"""Encode the branches from a word up to the root as one-hot vectors, weight them by powers of learned factors, and
-    add them to the embeddings.
+    r"""Encode the branches from a word up to the root as one-hot vectors, weighted by powers of learned factors. Add the result
+    to the embeddings.
 
     Equation: $X_t = U_t + E(x_t)$, $x(\mathrm{root}) = 0$. For the child $c$ of $p$ at branch $b$, $x(c) =
         [\operatorname{onehot}(b); x'(p)]$, where $x'(p)$ is $x(p)$ without its last branch. For level $i$, branch $b$ and copy
@@ -22,10 +22,12 @@ class TreePositions(PositionMethod):
     Source: Shiv and Quirk (2019). Code: microsoft/icecaps. Survey, section 4.6.
     Deviations:
         * UNVERIFIED: the initial factors. Here they are spread between 0.7 and 0.999.
-        * Dependency trees are converted to binary trees: one branch leads to the first child, the other branch to the next
-          sibling. With branches=K, children from the K-th on use the last branch.
+        * By default, dependency trees are converted to binary trees. One branch leads to the first child, and the other branch
+          leads to the next sibling. With branches=K, trees are not converted. Each child then has its own branch, but children
+          from the K-th on share the last branch.
         * The number of levels is limited by the number of channels in narrow models.
-        * Remaining channels are zero. The authors' code instead maps the encoding to the model width with a linear layer.
+        * The encoding is padded with zeros to the model width. The authors' code maps the encoding to the model width with a
+          linear layer.
         * All tokens of a word have the encoding of this word. </s> is the last child of the root.
         * Words deeper than `depth` lose the branches near the root.
     Cost: floor(d / (K depth)) parameters per stack, with K = 2 for binary trees. O(S depth) in the data loading workers.
@@ -69,7 +71,8 @@ class TreePositions(PositionMethod):
             above, branch = np.where(before >= 0, before, heads), (before >= 0).astype(int)
         else:
             above, branch = heads, np.minimum(number, options.branches - 1)
-        up = Tree(above).up[:, : options.depth + 1]  # the last step leads to the root, which has no branch
+        # the first `depth` branches join the first depth + 1 words of the path
+        up = Tree(above).up[:, : options.depth + 1]
         found = np.full((len(above), options.depth), -1, np.int16)
         found[:, : up.shape[1] - 1] = np.where(up[:, 1:] >= 0, branch[up[:, :-1]], -1)
         return {"tpe_branches": by_token(found, sentence.words)}

@@ -32,14 +32,14 @@ class CrossLingualPositions(PositionMethod):
     Shapes: embed [B, S, C] -> [B, S, C]. rotate [B, H, S, D] -> [B, H, S, D].
     Source: Ding et al. (2020), abstract. Survey, section 4.4.
     Deviations:
-        * UNVERIFIED: the form of both fusions, and the number of heads.
+        * UNVERIFIED: the equations of fuse=tanh and fuse=heads, and the number of heads that read P'.
         * fuse=heads adds (P' - P) W to projected queries and keys. This equals projecting U + P' if no layer norm precedes
           the first attention.
         * In the other order, tokens of one word stay together, and </s> is last.
         * The option sinusoids selects the sinusoids of fairseq or of Vaswani et al. (2017). Positions count from
           padding_idx + 1, as in `sinusoidal`.
     Cost: no parameters, or 2 d^2 + d with fuse=tanh.
-    Raises: PositionError for heads=K without fuse=heads, or with more heads than the model has.
+    Raises: PositionError for heads=K without fuse=heads. PositionError if K is larger than the number of heads of the model.
     """
 
     @dataclass(frozen=True)

@@ -20,7 +20,9 @@ def sine_cosine(angles: Tensor) -> SineCosine:
 
 
 def rotate_by(x: Tensor, angles: Tensor, layout: str, waves: SineCosine | None = None) -> Tensor:
-    """Rotate the first pairs of channels of x by learned angles, in float32 or wider.
+    """Rotate the first pairs of channels of x, one pair per angle. Other channels are unchanged.
+
+    The computation is in float32 or wider. The result has the precision of x.
 
     Args:
         x: [..., T, D], with at least twice as many channels as there are angles.
@@ -35,7 +37,7 @@ class AngleRotation(torch.autograd.Function):
     """A rotation that stores only its result, and the sines and cosines of the angles.
 
     Equation: y = R(phi) x. With g the gradient of y, the gradient of x is R(-phi) g, and the gradient of phi is
-        g_2 y_1 - g_1 y_2.
+        g_2 y_1 - g_1 y_2, where 1 and 2 are the two channels of a pair.
     """
 
     @staticmethod
@@ -53,7 +55,7 @@ class AngleRotation(torch.autograd.Function):
         of_angles = None
         if ctx.needs_input_grad[1]:
             (g_1, g_2), (y_1, y_2) = (_pairs(given, sin.size(-1), layout).unbind(-2) for given in (grad, y))
-            zero = sin.new_zeros(1)  # so that the products have the precision of the sines
+            zero = sin.new_zeros(1)  # this zero gives the products the precision of the sines
             of_angles = torch.addcmul(zero, g_2, y_1).addcmul_(g_1, y_2, value=-1).sum_to_size(shape).to(dtype)
         return _turned(grad, sin, cos, layout, -1), of_angles, None, None, None
 

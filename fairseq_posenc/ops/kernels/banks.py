@@ -1,8 +1,9 @@
 """Compute products with vectors of a table (the bank), in blocks of queries.
 
-An index selects one vector of the bank for every pair of words.
+An index selects one vector of the bank for every pair of query and key.
 
-The tensor of all selected vectors, [B, T, S, D], is never stored. The backward pass selects the vectors of each block again.
+The tensor of all selected vectors, [B, T, S, D], is not stored for the backward pass. The backward pass selects the vectors of
+each block again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from .. import devices
 
-#: maximum number of elements of the selected vectors of a block; an accelerator needs fewer launches with larger blocks
+#: maximum number of elements of all vectors that a block selects, on a CPU and on an accelerator. With larger blocks, an
+#: accelerator needs fewer kernel launches
 _BLOCK_ON_CPU, _BLOCK = 2**22, 2**27
 
 
@@ -68,10 +70,10 @@ def _chosen(bank: Tensor, index: Tensor) -> Tensor:
 
 
 def _as_one_head(x: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
-    """Concatenate the channels of all heads: x -> [B, H, T, H D], and bank [P, H, D] -> [P, 1, H D].
+    """Expand vectors to the channels of all heads: x [B, H, T, D] -> [B, H, T, H D], and bank [P, H, D] -> [P, 1, H D].
 
-    In the result, the vectors x of a head are 0 in the channels of the other heads. If all heads share one bank, or on a CPU, the
-    arguments are returned unchanged.
+    The new bank concatenates the vectors of all heads. In the new x, the vector of a head is 0 in the channels of the other
+    heads. If all heads share one bank, or on a CPU, the arguments are returned unchanged.
 
     On an accelerator, the additional products with zeros are faster than a copy of all selected vectors. Separate products
     for each head would require this copy.
@@ -127,7 +129,7 @@ def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
         products, chosen = products.flatten(0, 2), index[:, rows].flatten()
         if devices.on_cpu(bank):
             total.index_add_(0, chosen, products.to(total.dtype))
-        else:  # reads half precision, and adds in float32
+        else:  # this operator reads half precision, and adds in float32
             gradient = torch.ops.aten.embedding_dense_backward(products.flatten(1), chosen, len(bank), -1, False)
             total += gradient.view_as(total)
     return total.to(bank.dtype).view(shape)

@@ -31,9 +31,9 @@ def merged(bias: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def prefer_blocked(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
-    """Return whether to use `BiasedAttention` instead of torch's scaled_dot_product_attention with the result of `merged`.
+    """Return whether `BiasedAttention` is expected to be at least as fast as torch's scaled_dot_product_attention.
 
-    The result is True if `BiasedAttention` is expected to be at least as fast.
+    The mask of scaled_dot_product_attention is the result of `merged`.
     """
     needs_bias_gradient = torch.is_grad_enabled() and bias.requires_grad
     skips_keys = causal and not torch.is_grad_enabled()
@@ -64,8 +64,8 @@ class BiasedAttention(torch.autograd.Function):
         gradient of v_s is sum_t w_ts g_t, and the gradient of bias_ts is e_ts = w_ts (g_t . v_s - g_t . o_t). The gradients of
         q_t and k_s are scale sum_s e_ts k_s and scale sum_t e_ts q_t.
     Shapes: q [B, H, T, D], k and v [B, H, S, D], bias [B or 1, H or 1, T, S], allowed bool [B or 1, H or 1, T or 1, S] or None
-        -> [B, H, T, D]. `mask` is the bias merged with `allowed` and detached. With `causal`, the mask hides the keys after
-        each query.
+        -> [B, H, T, D]. `mask` is the detached result of `merged(bias, allowed)`. `causal` requires a mask that hides the
+        keys after each query, and T = S.
     Cost: the scores and attention weights [B, H, T, S] are not stored.
     """
 
@@ -122,7 +122,7 @@ def _block_of(x: Tensor, sentence: int, rows: slice, keys: slice) -> Tensor:
 def _blocks(queries: int, size: int, keys: int, causal: bool) -> Iterator[tuple[slice, slice]]:
     """Yield blocks of at most `size` queries, each with the keys to which its queries may attend.
 
-    With `causal`, a block also has at most a quarter of the queries, rounded up.
+    With `causal`, the size of a block is also limited to a quarter of all queries, rounded up.
     """
     size = min(size, -(-queries // _FEWEST_CAUSAL_BLOCKS)) if causal else size
     for row in range(0, queries, size):

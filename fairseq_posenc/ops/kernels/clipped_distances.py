@@ -1,7 +1,10 @@
-"""Expand one column per clipped distance to one column per key, or sum the columns of keys with the same clipped distance.
+"""Expand a matrix with one column per clipped distance to a matrix with one column per key, and compute the reverse sums.
 
-The two operations are separate. Each operation is the gradient of the other. If positions are counted (`Positions.start`), only
-the weights of keys near a query are scattered. The weights of all other keys are summed into the first or the last column.
+`SpreadClipped` expands the matrix. `CollectClipped` sums the columns of all keys with the same clipped distance. Each operation
+is the gradient of the other.
+
+If positions are counted (`Positions.start`), `CollectClipped` scatters at most the weights of keys near a query. The weights of
+all other keys are summed into the first or the last column.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _ROWS = 64
 
 
 class SpreadClipped(torch.autograd.Function):
-    """Expand [B, H, T, 2 * limit + 1] -> [B, H, T, S]: each key has the column of its clipped distance."""
+    """Expand [B, H, T, 2 * limit + 1] -> [B, H, T, S]: each key receives the column of its clipped distance."""
 
     @staticmethod
     def forward(ctx, columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
@@ -73,7 +76,10 @@ class CollectClipped(torch.autograd.Function):
 
 
 def _at_once(x: Tensor, queries: Positions, keys: Positions) -> bool:
-    """Return whether all queries are computed at once. This needs fewer kernels, but more memory than the cache of a CPU has."""
+    """Return whether all queries are computed at once.
+
+    A computation without blocks needs fewer kernels, but more memory than the cache of a CPU contains.
+    """
     counted = queries.start is not None and keys.start is not None
     return counted and not devices.on_cpu(x) and not _is_one_counted_query(queries, keys)
 
@@ -137,7 +143,7 @@ def _columns_of(near: slice, queries: Positions, keys: Positions, limit: int) ->
 
 
 def _near_keys(queries: Positions, keys: Positions, limit: int) -> Iterator[tuple[slice, slice]]:
-    """Yield blocks of queries, and for each block the range of keys that contains all unclipped distances."""
+    """Yield blocks of queries, and for each block a range of keys. The distances of all keys outside this range are clipped."""
     rows, columns = queries.ids.size(1), keys.ids.size(1)
     if queries.start is None or keys.start is None:
         yield slice(0, rows), slice(0, columns)

@@ -10,10 +10,10 @@ from .derivatives import first_derivative_only
 from .outputs import write
 
 #: arguments of torch's grid_sampler: linear interpolation, border padding, and align_corners=True. With border padding, all
-#: larger positions use the last entry. With align_corners=True, the first entry has the coordinate -1, and the last entry has
-#: the coordinate 1
+#: positions beyond the last entry use the last entry. With align_corners=True, the first entry has the coordinate -1, and the
+#: last entry has the coordinate 1
 _LINEAR = 0, 1, True
-#: threshold: for arguments of at least this number, the derivative of softplus is 1 in float64
+#: threshold: from this argument on, the derivative of softplus is 1 in float64
 _LINEAR_FROM = 40
 
 
@@ -24,9 +24,10 @@ def contextual_scores(scores: Tensor, products: Tensor, counts: Tensor, from_fir
 
 
 class ContextualScores(torch.autograd.Function):
-    """Add products [B, H, T, P] to scores [B, H, T, S]. A sum of gates selects the product of each score.
+    """Add one of P products to each score: scores [B, H, T, S], products [B, H, T, P] -> [B, H, T, S].
 
-    The sum of gates is a position on the last axis of the products. For fractions, the function interpolates two products.
+    For each score, a sum of gates selects the product. The sum of gates is a position on the last axis of the products. If the
+    position is not an integer, the function interpolates between the two neighbouring products.
 
     Equation: y_ts = a_ts + (1 - w) c_t,i + w c_t,i+1 with p = min(sum_j m_tj sigmoid(a_tj), P - 1), i = floor(p), w = p - i. The
         sum runs from key s to the last key. With `from_first`, the sum runs from the first key to key s. With g the gradient of
@@ -123,11 +124,12 @@ class InterpolatedBothWays(torch.autograd.Function):
     """Compute `InterpolatedScores` in both directions: scores [B, H, T, S], products [B, H, T, 2 P] -> [B, H, T, S].
 
     Keys after the query use the last P products. For these keys, the position is the sum of gates from the query to the key.
-    Other keys use the first P products in reverse order. For these keys, the position is the sum of gates from the key to the
-    query. The queries are T neighbouring keys.
+    Other keys use the first P products, in reverse order: position 0 has the index P - 1. For these keys, the position is the
+    sum of gates from the key to the query. The T queries are T consecutive keys.
     Equation: e_s is the sum of the gates before key s, and t is the key of the query. The index of the product is
-        P - 1 - e_(t+1) + e_s for s <= t, and P - e_t + e_(s+1) for s > t. h_s is the gradient of this index, and f_s is the sum
-        of h_1 to h_s. The gradient of the gate of key s is -f_s for s < t, f_S - f_(s-1) for s > t, and f_S - 2 f_t for s = t.
+        P - 1 - e_(t+1) + e_s for s <= t, and P - e_t + e_(s+1) for s > t. h_s is the gradient of the index of key s. f_s is the
+        sum of h_1 to h_s. The gradient of the gate of key s is -f_s for s < t, f_S - f_(s-1) for s > t, and f_S - 2 f_t for
+        s = t.
     Args:
         counts: as in `ContextualScores`.
         later: whether a key is after the query, bool [T, S].
@@ -139,7 +141,7 @@ class InterpolatedBothWays(torch.autograd.Function):
         gates = _gates(scores, counts)
         own = gates.diagonal(first, -2, -1)
         kept = own.clone()
-        own.mul_(2).add_(1)  # so that the sums of later keys are larger by P - e_t - (P - 1 - e_(t+1))
+        own.mul_(2).add_(1)  # the sums of later keys must be larger by P - e_t - (P - 1 - e_(t+1))
         sums = _sums(gates)
         own.copy_(kept)
         step = 2 / (products.size(-1) - 1)
@@ -180,7 +182,7 @@ def _gates(scores: Tensor, counts: Tensor) -> Tensor:
 
 
 def _sums(x: Tensor) -> Tensor:
-    """Return the sums of the first 0 to S elements of every row: [B, H, T, S] -> [B, H, T, S + 1]."""
+    """Return the cumulative sums of every row, beginning with 0: [B, H, T, S] -> [B, H, T, S + 1]."""
     sums = x.new_empty(*x.shape[:-1], x.size(-1) + 1)
     sums[..., 0] = 0
     write(sums[..., 1:], torch.cumsum, x, -1)

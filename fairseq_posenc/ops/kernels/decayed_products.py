@@ -13,11 +13,14 @@ from .outputs import write
 
 
 class Halves(NamedTuple):
-    """Describe how a sentence of T words is divided recursively into pairs of halves. At level l, a half has 2^l words."""
+    """Describe how a sentence of T words is divided recursively into pairs of halves. There are L levels.
+
+    At level l, a half has 2^l words. At the end of the sentence, a half may have fewer words.
+    """
 
     late: Tensor  # bool [L, 1, 1, T, 1], True for words in the second half of a pair of halves
     sign: Tensor  # [L, 1, 1, T, 1], 1 for words in the second half, -1 for words in the first half
-    border: Tensor  # [L T], per word: index of the last word of the first half, plus T for words in the second half
+    border: Tensor  # [L T]: index of the last word of the first half. For words in the second half, T is added
 
     @classmethod
     def of(cls, count: int, device: torch.device) -> Halves:
@@ -40,9 +43,9 @@ class DecayedProducts(torch.autograd.Function):
 
     For a key b between s and t, f_tsi = exp(p_ti - p_bi) exp(p_bi - p_si). No exponent is positive, so nothing overflows.
 
-    A sentence is divided recursively into pairs of halves (see `Halves`). For each pair, the scores of queries in the second half
-    and keys in the first half are therefore one matrix product of decayed vectors. In this product, b is the last word of the
-    first half. For keys before the first query, b is the first query.
+    A sentence is divided recursively into pairs of halves (see `Halves`). For each pair, one matrix product of decayed vectors
+    computes all scores of queries in the second half and keys in the first half. In this product, b is the last word of
+    the first half. For keys before the first query, b is the first query.
     Args:
         halves: `Halves.of(T)`.
     Cost: stores T D log2(T) factors per sentence and head in float32 or wider. Also stores T D log2(T) elements of decayed
@@ -74,7 +77,7 @@ class DecayedProducts(torch.autograd.Function):
         q, k, factors, decayed, *before = ctx.saved_tensors
         earlier = k.size(2) - q.size(2)
         grad, grad_before = grad[..., earlier:], grad[..., :earlier]
-        of_word = at_least_float32(grad.diagonal(0, -2, -1)).unsqueeze(-1)  # a word itself does not decay
+        of_word = at_least_float32(grad.diagonal(0, -2, -1)).unsqueeze(-1)  # the product of a word with itself does not decay
         of_q, of_k = of_word * k[:, :, earlier:], of_word * q
         for level, (vectors, factor) in enumerate(zip(decayed, factors)):
             parts = (_pairs(x, level) for x in (vectors, factor, of_k, of_q))

@@ -1,6 +1,7 @@
 """Products with one vector per distance, computed in blocks of rows.
 
-No tensor [T, S, D] or [T, T + S] is stored, and distances that do not occur in a block are not computed.
+No tensor [T, S, D] is computed. On a CPU, no tensor [T, T + S] is computed for long sentences, because a block contains only a
+part of the rows. For each block, only products with the distances that occur in the block are computed.
 """
 
 from __future__ import annotations
@@ -31,10 +32,7 @@ class Layout(NamedTuple):
     needed: Literal["before", "after"] | None = None
 
     def blocks(self, rows: int, columns: int, x: Tensor) -> Iterator[tuple[slice, slice, slice]]:
-        """Yield the rows of each block, the columns of these rows, and the vectors of the distances.
-
-        The distances are the distances between these rows and these columns.
-        """
+        """Yield three slices per block: the rows, the columns, and the vectors of the distances between rows and columns."""
         size = rows_per_block(rows, x)
         for first in range(0, rows, size):
             end = min(first + size, rows)
@@ -116,8 +114,8 @@ def _scores(x: Tensor, vectors: Tensor, columns: int, sizes: torch.Size, layout:
 def _by_distance(scores: Tensor, vectors: Tensor, layout: Layout) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield blocks of rows of the scores [B, H, T, S], with the scores ordered by distance instead of column.
 
-    Each block has three parts: the slice of the rows, the slice of the vectors, and the scores [G, rows * N, W]. Distances that
-    do not occur have score 0.
+    Each block has three parts: the slice of the rows, the slice of the vectors, and the scores [G, rows * N, W]. In each
+    row, distances that do not occur have score 0.
     """
     scores = _grouped(scores, vectors)
     groups, length, size, columns = scores.shape

@@ -1,4 +1,4 @@
-"""Compute, for each key, the sum of the logarithms of the gates up to the last key."""
+"""Compute the sum of the logarithms of all gates after each key."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from .derivatives import first_derivative_only
 from .outputs import write
 
-#: threshold: for arguments of at least this number, the derivative of softplus is 1 in float64
+#: threshold: from this argument on, the derivative of softplus is 1 in float64
 _LINEAR_FROM = 40
 
 

@@ -15,15 +15,16 @@ class StickBreakingLogits(torch.autograd.Function):
     """Return the logarithm of the share of every key: scores [B, H, T, S] -> the same shape and type.
 
     Equation: y_ts = a_ts - m_ts b_ts - sum_j m_tj b_tj over all keys j nearer to the query than s, with b = log(1 + exp(a)). For
-        the token itself, y_tt = -sum_j m_tj b_tj over all keys. With g the gradient of y, the gradient of a_ts is
+        the query's own token, y_tt = -sum_j m_tj b_tj over all keys. With g the gradient of y, the gradient of a_ts is
         g_ts - m_ts sigmoid(a_ts) (g_ts + g_tt + sum_j g_tj) over all keys j farther from the query than s.
     Args:
         scores: a, [B, H, T, S].
         breaking: m, whether a key takes a share, bool [B or 1, H, T, S].
-        own: whether a key is the token itself, bool [B or 1, 1, T, S]. For such a key, m must be False. Its
+        own: whether a key is the query's own token, bool [B or 1, 1, T, S]. For this key, m must be False, and the
             result y_tt is the logarithm of the remaining share. If the queries are T neighbouring keys, `own` can be the index
             of the first of these keys.
-        left: number of heads in which the nearest key is the last key. In the other heads, the first key is the nearest key.
+        left: the first `left` heads are for keys on the left of the query. In these heads, a key with a larger index is nearer
+            to the query. In the other heads, a key with a smaller index is nearer to the query.
     Cost: stores the scores of keys that take a share. Sums are computed in float32 or wider.
     """
 
@@ -40,7 +41,7 @@ class StickBreakingLogits(torch.autograd.Function):
             own_sums = sums[:, heads]
             own_sums[..., :1] = -total[:, heads] if sign > 0 else 0.0
             own_sums.cumsum_(-1)
-            # rest: the sum over key s and all nearer keys. With sign 1, this sum is negative
+            # rest: the sum over key s and all nearer keys. With sign 1, the sum is negated
             rest = own_sums[..., :-1] if sign > 0 else own_sums[..., 1:]
             write(out[:, heads], torch.add, scores[:, heads], rest, alpha=sign)
         if isinstance(own, Tensor):
@@ -63,7 +64,7 @@ class StickBreakingLogits(torch.autograd.Function):
             others.diagonal(own, -2, -1).zero_()
         share, of_scores = seen.sigmoid(), torch.empty_like(grad)
         for heads, sign in _sides(ctx.left, grad):
-            # rest: the sum over key s, all farther keys, and the token itself. With sign -1, this sum is negative
+            # rest: the sum over key s, all farther keys, and the query's own token. With sign -1, the sum is negated
             own_grads = grads[:, heads]
             own_grads[..., :1] = of_itself[:, heads] if sign > 0 else -all_keys[:, heads]
             own_grads = own_grads.cumsum(-1)
@@ -82,7 +83,10 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _sides(left: int, scores: Tensor) -> Iterator[tuple[slice, int]]:
-    """Yield the heads in which the last key is the nearest key, with the sign 1, and the other heads, with the sign -1."""
+    """Yield slices of heads, each with a sign.
+
+    The sign is 1 for heads in which a key with a larger index is nearer to the query. The sign is -1 for the other heads.
+    """
     if left:
         yield slice(left), 1
     if left < scores.size(1):

@@ -39,7 +39,8 @@ class DiagonalSums(torch.autograd.Function):
             return diagonal_sums_at_once(matrix)
         sums = matrix.new_zeros(*leading, rows + columns - 1)
         height = min(_ROWS, rows)
-        # `block` is a view of `skewed` with rows that are one element shorter, so each row starts one column before the row above
+        # `block` is a view of `skewed`. The rows of the view are one element shorter than the rows of `skewed`. Each row of the
+        # view therefore starts one column before the row above
         skewed = matrix.new_zeros(*leading, height, columns + height)
         block = skewed.flatten(-2)[..., height - 1 : -1].unflatten(-1, (height, -1))[..., :columns]
         for start in range(0, rows, height):

@@ -44,7 +44,7 @@ class Linear(nn.Linear):
 
 
 def linear_or_convolution(in_features: int, out_features: int, kernel: int, causal: bool) -> nn.Module:
-    """Return a linear layer for kernel width 1, or a convolution."""
+    """Return a linear layer for kernel width 1, and a convolution for other kernel widths."""
     if kernel == 1:
         return Linear(in_features, out_features)
     return Convolution(in_features, out_features, kernel, causal)

@@ -112,7 +112,8 @@ class _Layer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Return the output [B, T, C] and the weights of the attention with this name.
 
-        If there is a global attention, its output is mixed in. The weights are the weights of the local attention.
+        If the layer also has a global attention with this name, a gate mixes the outputs of both attentions. The returned
+        weights are always the weights of the local attention.
         """
         out, weights = getattr(self, name)(positions, ctx, query, key, mask=masks.local, need_weights=need_weights)
         if hasattr(self, f"{name}_global"):

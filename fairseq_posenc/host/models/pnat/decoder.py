@@ -24,9 +24,11 @@ EncoderOut = dict[str, list[Tensor]]
 class Placement:
     """The decoder inputs of a batch and their positions.
 
-    z: the target position of every input, searched or predicted. Without a position predictor, the inputs keep their order.
-    searched: the positions [B, T] that the search has found. `scores` [B, T, T] are the
-        scores of all pairs of an input and a target token, from which the search computes the positions.
+    z: the target position of every input, from the search or from the position predictor. Without a position predictor, the
+        inputs keep their order.
+    searched: the positions [B, T] that the search has found.
+    scores: the scores [B, T, T] of all pairs of an input and a target token. The search computes the positions from these
+        scores.
     read: the output of the reader of the position predictor for every input, [B, T, C].
     """
 
@@ -68,8 +70,8 @@ class ParallelDecoder(Decoder):
                 "relative": lambda: RelativeClasses(width, cfg.relative_classes),
             }
             self.head = heads[cfg.position_predictor]()
-        # without tying, only the loss of the search by cosines has a gradient for the target embeddings. DistributedDataParallel
-        # expects a gradient for every trained parameter
+        # if the output projection has its own weights, only the search loss with --search-score cosine has a gradient for the
+        # target embeddings. DistributedDataParallel expects a gradient for every trained parameter
         trained = reader is not None and cfg.search_score == "cosine" and cfg.search_loss_weight > 0
         if self.output_projection.weight is not self.embed_tokens.weight and not trained:
             self.embed_tokens.weight.requires_grad_(False)

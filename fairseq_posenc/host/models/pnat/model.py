@@ -1,4 +1,4 @@
-"""PNAT as a fairseq model. It shares encoder, layers and position methods with the autoregressive model."""
+"""PNAT as a fairseq model. It uses the same code as the autoregressive model for encoder, layers and position methods."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class PNATModel(PositionTransformer):
     # -- training ----------------------------------------------------------------------------------------------------
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, tgt_tokens: Tensor) -> dict[str, dict]:
-        """Return the losses by name, as the dictionaries that fairseq's criterion expects."""
+        """Return the losses by name. Each loss is a dictionary that the criterion `posenc_nat_loss` reads."""
         encoder_out = self.encoder(src_tokens, src_lengths)
         words = tgt_tokens.ne(self.pad)
         tokens = self.decoder.without_words(tgt_tokens)

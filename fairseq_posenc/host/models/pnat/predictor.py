@@ -134,7 +134,10 @@ class Pointer(nn.Module):
         return z
 
     def _candidates(self, r: Tensor, inner: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return U c_i of every input, and the LSTM state after the last input, which is the initial state of the LSTM cell."""
+        """Return U c_i of every input, and the initial state of the LSTM cell.
+
+        The initial state is the state of the second LSTM layer after the last input.
+        """
         lengths = inner.sum(1).cpu() + 2
         packed = nn.utils.rnn.pack_padded_sequence(r, lengths, batch_first=True, enforce_sorted=False)
         out, (hidden, cell) = self.candidates(packed)

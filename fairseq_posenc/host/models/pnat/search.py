@@ -110,8 +110,8 @@ def moved(x: Tensor, z: Tensor) -> Tensor:
 def accuracy(found: Tensor, wanted: Tensor, inner: Tensor, near: int = 4) -> dict[str, Tensor]:
     """Count correct positions, and pairs of inputs in the correct order. Return {name: [number correct, total number]}.
 
-    The name of the positions is "position". The name of the pairs is "order". "near_order" counts only the pairs whose wanted
-    positions have a distance of at most `near`.
+    "position" counts correct positions. "order" counts pairs of inputs in the correct order. "near_order" counts only the pairs
+    whose wanted positions have a distance of at most `near`.
     """
     distance = wanted.unsqueeze(2) - wanted.unsqueeze(1)  # [B, T, T]
     right = (found.unsqueeze(2) - found.unsqueeze(1)).sign().eq(distance.sign())

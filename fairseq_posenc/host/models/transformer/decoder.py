@@ -89,10 +89,11 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         alignment_heads: int | None = None,
         vectors: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Return features [B, T, C], and a dictionary. `attn` [B, T, S] contains the weights of the alignment layer, or None.
+        """Return features [B, T, C], and a dictionary. Its list `attn` contains the weights of the alignment layer, or None.
 
-        The columns of `attn` are the columns of the source that the caller has passed to the encoder, including padding. With an
-        incremental state, only the last token is read, and T is 1. If `vectors` [B, T, C] are given, they replace the embeddings.
+        The columns of these weights [B, T, S] have the same order as the source tokens that the encoder received, including
+        left padding. With an incremental state, only the last token is read, and T is 1. If `vectors` [B, T, C] are given, they
+        replace the embeddings.
         """
         state = None if incremental_state is None else State(incremental_state)
         own, cross = self._contexts(prev_output_tokens, encoder_out, state, full_context_alignment)

@@ -36,7 +36,7 @@ def unroll(weights: Tensor, shift: Tensor) -> Tensor:
 
 
 def _options(side: Any, layer: int | None) -> LayerOptions:
-    """Return the options of one layer. None is the shared layer of tied layers."""
+    """Return the options of one layer. If layers are tied, `layer` is None."""
     dropped = getattr(side, "drop_residual", None)
     return LayerOptions(
         residual=dropped is None or dropped != layer,

@@ -250,7 +250,8 @@ class PositionTransformer(TransformerModel):
     def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
         """Raise Refusal for a checkpoint of stock fairseq with other positions.
 
-        Such a checkpoint does not record whether a model without learned positions has sinusoidal positions or none.
+        Without learned positions, such a checkpoint does not record whether the model has sinusoidal positions or none. In this
+        case, both specs are accepted.
         """
         plain = str(self.specs["cross"]) == "none"
         for site in ("encoder", "decoder"):

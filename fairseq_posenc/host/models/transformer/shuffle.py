@@ -35,7 +35,7 @@ class WordShuffle(nn.Module):
         word = begins.cumsum(1) - 1  # [B, S], index of the word that contains the token
         draws = torch.rand(tokens.shape, device=tokens.device).gather(1, word)  # one number per word
         chosen = torch.rand(tokens.size(0), 1, device=tokens.device) < self.probability
-        draws = draws * chosen  # in other sentences, all random numbers are 0, so that words keep their order
+        draws = draws * chosen  # in sentences that are not chosen, all random numbers are 0, so that words keep their order
         draws = draws.masked_fill(tokens == self.first, -1.0)
         for end in self.ends:
             draws = draws.masked_fill(tokens == end, 1.0)

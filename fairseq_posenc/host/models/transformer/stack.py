@@ -51,7 +51,10 @@ class Stack(nn.Module):
         self.checkpoint_activations = cfg.checkpoint_activations
 
     def embed(self, tokens: Tensor, ctx: AttentionContext, vectors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the input of the layers and the scaled embeddings, [B, T, C] each. `vectors` are used instead of embeddings."""
+        """Return the input of the layers and the scaled embeddings, [B, T, C] each.
+
+        If `vectors` are given, they replace the embeddings.
+        """
         embedded = self.embed_scale * self.embed_tokens(tokens) if vectors is None else vectors
         x = self.position.embed(self.as_states(embedded), tokens, ctx)
         if self.layernorm_embedding is not None:
@@ -87,7 +90,7 @@ class Stack(nn.Module):
         return layer(*args)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-        """In a checkpoint of stock fairseq, give the position table the parameter name that this plugin uses."""
+        """Rename the position table in a checkpoint of stock fairseq to the parameter name that this plugin uses."""
         for key in [key for key in state_dict if key.startswith(f"{name}.embed_positions.")]:
             tensor = state_dict.pop(key)
             if key.endswith(".weight"):
