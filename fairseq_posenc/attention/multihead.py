@@ -188,8 +188,9 @@ class Attention(nn.Module):
     def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
         """Return the sum of `content`, the bias, and -inf for masked keys, in the dtype of `q`.
 
-        In `fused`, `content` is the sum of the hooks `content_scores`, or None. In `_explicit_output`, `content` contains all
-        scores before bias and mask, and `q` contains the values. If content is None and `mask.causal` is set, the result does
+        When `fused` calls this function, `content` is the sum of the hooks `content_scores`, or None. When `_explicit_output`
+        calls this function, `content` contains all scores before bias and mask, and the argument `q` is the tensor of values,
+        because only its dtype and device are used. If content is None and `mask.causal` is set, the result does
         not contain the mask. The function is called only on accelerators.
         """
         if content is None:
@@ -355,8 +356,8 @@ def _may_overflow(ctx: AttentionContext, dtype: torch.dtype) -> bool:
 
 
 def _up_to_zero(numbers: Tensor) -> Tensor:
-    """Subtract from the numbers of each query their largest number.
+    """Subtract the largest number of each query from all numbers of this query.
 
-    The numbers are added to the scores, so that this does not change the softmax.
+    The caller adds the numbers to the scores. The subtraction therefore does not change the softmax.
     """
     return numbers - numbers.amax(-1, keepdim=True).detach()

@@ -166,7 +166,7 @@ class SitePositions(nn.Module):
 
     @property
     def waits(self) -> bool:
-        """Return whether a method reads a value of an accelerator in every forward pass."""
+        """Return whether a method copies a value from the accelerator to the CPU in every forward pass."""
         return any(method.waits for method in self.methods)
 
     @property

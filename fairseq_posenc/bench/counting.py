@@ -1,4 +1,4 @@
-"""Count memory, operations and bytes of one action, and measure the time of its operators."""
+"""Measure one call of a function: peak memory, operations, bytes that operators access, and time of every operator."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Values:
         self._known: dict[int, Tensor] = {}  # storage -> bytes on the CPU
 
     def moved(self, x: Tensor) -> Tensor:
-        """Return the tensor on the meta device. The values of integers and booleans are stored."""
+        """Return the tensor on the meta device. For tensors that are not floating-point, store the values with `set`."""
         there = torch.empty_like(x, device=META)
         if not x.is_floating_point():
             self.set(there, x)

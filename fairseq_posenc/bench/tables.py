@@ -141,7 +141,7 @@ def _counts(key: str, value: dict[str, float] | None) -> str:
 
 
 def _profiled(row: dict[str, Any]) -> list[str]:
-    """Return the names of those measures of a row that contain times of operators.
+    """Return the names of the measures in this row that contain the times of single operators.
 
     The option --profile adds the times of operators.
     """

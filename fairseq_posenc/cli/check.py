@@ -1,4 +1,4 @@
-"""posenc check: build methods before training, and find equal models.
+"""posenc check: build methods without training, and check that no two methods build the same model.
 
 For the file of a method, or with --contract, run the checks that every method must pass.
 """

@@ -44,7 +44,7 @@ class Positions:
 
     @property
     def last(self) -> int:
-        """Return the largest id. If `start` is set, this needs no synchronisation with the device."""
+        """Return the largest position id. If `start` is set, the property needs no synchronisation with the device."""
         return self.start + self.ids.size(1) - 1 if self.start is not None else int(self.ids.max())
 
 

@@ -48,7 +48,8 @@ class Hook:
 def acts_on(*projections: Projection, mixes_positions: bool = False) -> Callable[[F], F]:
     """Mark a hook `project_input` or `rotate` that changes only these projections. It is not called for other projections.
 
-    `mixes_positions`: a key that the hook returns does not correspond to exactly one position.
+    `mixes_positions`: set to True if a key that the hook returns can depend on several positions, or if the hook changes the
+    number of keys.
     """
 
     def decorate(hook: F) -> F:

@@ -165,8 +165,8 @@ class PositionMethod(nn.Module):
         A float replaces 1/sqrt(d_h) and depends only on options and sizes. All methods of a layer that return a float must
         return the same float. Hooks read this float as ctx.scale. A tensor contains an additional factor per query. The
         tensor is computed from the positions in every forward pass, and multiplies the queries after `rotate`. Tensors of
-        several methods are multiplied. When a model is built, the hook is called once per layer for a single position without
-        inputs.
+        several methods are multiplied. When a model is built, the model also calls the hook once per layer. In this call, the
+        context contains a single position and no inputs.
         """
         return default_scale(self.dims.head_dim)
 

@@ -17,7 +17,8 @@ class SideInput:
     """Declaration of one input tensor that belongs to the source or the target sentence.
 
     axes: "B" (one value per sentence), "B S" (one per token) or "B S S" (one per pair of tokens). Axes of fixed size may follow.
-    files: kinds of side files from which the side input is computed. With graph=edges, a method reads only edges.
+    files: kinds of side files from which the side input is computed. If a method has the
+    option graph=edges, the method reads only the side files of the kind `edges`.
 
     The model changes a side input in the same way as the tokens: it moves padding from the left to the right, and selects the
     rows of the current beams.
@@ -31,7 +32,7 @@ class SideInput:
 
     @property
     def words(self) -> int:
-        """Return the number of axes over tokens."""
+        """Return how many axes of the side input are axes over tokens: 0, 1 or 2."""
         return self.axes.count("S")
 
     def collate(self, rows: Sequence[Tensor], length: int, left_pad: bool = False) -> Tensor:
@@ -112,7 +113,10 @@ def declared_by(cards: Sequence) -> dict[str, SideInput]:
 
 
 def _roll(x: Tensor, axes: int, shift: Tensor) -> Tensor:
-    """Move each row of [B, S, ...] or [B, S, S, ...] to the left by its shift [B, 1], along the first `axes` axes after B."""
+    """Rotate each sentence of [B, S, ...] or [B, S, S, ...] to the left by its own shift.
+
+    `shift` [B, 1] contains one shift per sentence. The function rotates the first `axes` axes after B by the same shift.
+    """
     for axis in range(1, 1 + axes):
         columns = shift.new_ones(x.size(axis)).cumsum(0) - 1  # 0, 1, ...
         index = (columns + shift) % x.size(axis)  # [B, S]

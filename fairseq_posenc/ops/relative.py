@@ -138,7 +138,10 @@ def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
 
 
 def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
-    """Expand the vectors of ascending distances to pairs of positions, and return whether there is only one table.
+    """Copy the vector of each distance to all pairs of positions with this distance.
+
+    `table` contains the vectors of ascending distances. The first result is True if `table` contains
+    one table for all heads.
 
     Shapes: [1, T + S - 1, D] -> True and [T, S, D], or [H, T + S - 1, D] -> False and [H, D, T, S].
     """
@@ -164,9 +167,10 @@ def _same_positions(rows: Positions, columns: Positions) -> bool:
 
 
 def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: Needed) -> tuple[Tensor, Layout]:
-    """Return the clipped distances that occur, in ascending order, and their layout.
+    """Return the possible distances in ascending order, and their layout (see `Layout`).
 
-    With `needed`, the function leaves out most distances that a causal context does not need.
+    With `limit`, longer distances are replaced by -limit or limit. With `needed`, the function leaves out most distances
+    that a causal context does not need.
     """
     along, offset = diagonals(rows, columns), rows.ids.size(1) - 1
     if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # omitting keys would save little or no time
@@ -193,7 +197,7 @@ def spread(columns: Tensor, index: Tensor) -> Tensor:
 
 
 def spread_clipped(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Select the entry of the clipped distance of each query and key: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
+    """Select the entry of the clipped distance for each pair of query and key: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
     return SpreadClipped.apply(columns, queries, keys, limit)
 
 

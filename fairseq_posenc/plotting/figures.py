@@ -98,7 +98,7 @@ def write_atlas(panels: Sequence[Panel], path: Path) -> None:
 
 
 def methods_of_atlas(path: Path) -> list[str]:
-    """Return the methods in the metadata of an atlas in PNG format."""
+    """Return the names of the methods in the metadata of an atlas. An atlas is one PNG picture of all methods."""
     from PIL import Image
 
     with Image.open(path) as picture:

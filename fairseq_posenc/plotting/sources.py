@@ -121,7 +121,7 @@ def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
 def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str, str, SitePositions, Content]]:
     """Yield (site, spec, positions, content) for these sites of a model.
 
-    The hidden states of the content (`Content`) are computed from the mean embedding of all words of the dictionary.
+    `content` is a `Content`. Its hidden states are computed from the mean embedding of all words of the dictionary.
     """
     encoder, decoder = model.encoder, model.decoder
     for site in sites:

@@ -106,8 +106,8 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
 def architecture(name: str) -> Architecture:
     """Return the architecture with this name.
 
-    Raise PositionError for an unknown name, and for a name with a size. Also raise PositionError for posenc_transformer, because
-    users set the specs of posenc_transformer with options.
+    Raise PositionError for an unknown name, and for a name that ends with a model size, such as posenc_t5_small. Also raise
+    PositionError for posenc_transformer, because users set the specs of posenc_transformer with options.
     """
     found = dict(architectures()).get(name)
     size = next((suffix for suffix in SIZES if suffix and name.endswith(suffix)), "")

@@ -104,7 +104,7 @@ def include(path: Path) -> list[str]:
 
 
 def named_files() -> str | None:
-    """Return the value of POSENC_METHODS. In another process, `name_files` sets the variable to this value."""
+    """Return the value of POSENC_METHODS. Pass this value to `name_files` in another process."""
     return os.environ.get(external.VARIABLE)
 
 
@@ -203,7 +203,7 @@ PUBLIC = ("Dims", "HeadOptions", "MethodCard", "MethodOptions", "PositionError",
 def _read(path: Path) -> dict[str, Any]:
     """Return a mapping from name to value, for the constants and classes of a file.
 
-    A class of a method contains only its docstring, options and card.
+    The returned class of a method has only the docstring, the options and the card of the method.
     """
     names = {name: getattr(core, name) for name in PUBLIC} | {"PositionMethod": _Undeclared}
     package = SimpleNamespace(**names, core=SimpleNamespace(**names))

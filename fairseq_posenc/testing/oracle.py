@@ -209,7 +209,10 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
 
 
 def compare_before_layer(oracle: Oracle, options: dict, site: str) -> None:
-    """Compare the results of `before_layer` for every layer, with counted positions and with other positions."""
+    """Compare the results of `before_layer` for every layer.
+
+    The positions are counted (see `Positions`) in the first comparison, and not counted in the second comparison.
+    """
     method = build(oracle, options, site)
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)
     for at in (Positions.counted(0, 6), Positions(torch.tensor([[0, 2, 5, 9, 300, 1], [3, 1, 4, 1, 5, 9]]))):

@@ -122,7 +122,10 @@ def split(x: np.ndarray, head: int, heads: int) -> np.ndarray:
 
 
 def count(padding: np.ndarray) -> list[int]:
-    """Return the position of every token, from 0. Padding is not counted, and its position is not read."""
+    """Return the position of every token, counted from 0. Padding is not counted.
+
+    The result also contains a number for each padding token. The oracle does not use this number.
+    """
     ids, seen = [], 0
     for padded in padding:
         ids.append(seen)

@@ -58,7 +58,7 @@ def kendall_tau(order: Sequence[int]) -> float:
 
 
 def fuzzy_reordering_score(order: Sequence[int]) -> float:
-    """Return 1 - discontinuities / (n + 1), the fraction of pairs of neighbouring words that are continuous.
+    """Return 1 - discontinuities / (n + 1): the fraction of continuous pairs among the pairs of neighbouring words in `order`.
 
     A pair is continuous if the second word directly follows the first word in the source order.
 
@@ -69,7 +69,7 @@ def fuzzy_reordering_score(order: Sequence[int]) -> float:
 
 
 def relative_to(order: Sequence[int], reference: Sequence[int]) -> list[int]:
-    """Replace each word index of the order by the position of the word in the reference. Return the result.
+    """Replace each word index of `order` by the position of this word in `reference`, another order. Return the result.
 
     `kendall_tau` and `fuzzy_reordering_score` of the result compare the order with the reference instead of the source order.
     """

@@ -52,7 +52,8 @@ def joining(symbols: Sequence[str]) -> str | None:
 def bucket(distance: int) -> int:
     """Return the index of the bucket that contains a distance in words.
 
-    The first two buckets are 1 to 4 and 5 to 9. From 10, the buckets are the buckets of the paper.
+    The first two buckets are 1 to 4 and 5 to 9. For distances from 10, the buckets are
+    the buckets of Yang et al. (2019).
     """
     return int(distance >= 5) if distance < moves.BUCKET else 1 + moves.bucket(distance)
 

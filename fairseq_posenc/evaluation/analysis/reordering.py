@@ -132,7 +132,7 @@ def train(
     args: argparse.Namespace,
     progress: Progress,
 ) -> int:
-    """Train a detector, load the state with the lowest validation loss, and return the update of this state.
+    """Train a detector, and load the state with the lowest validation loss. Return the number of updates at this state.
 
     Training stops after `_PATIENCE` validations without improvement, and after at most `args.updates` updates.
     """

@@ -388,8 +388,8 @@ def _spread(
 ) -> tuple[Spread | None, statistics.Pool | None]:
     """Return the variance over seeds, pooled over the rows of the table and the rows of --seed-variance.
 
-    If the table and --seed-variance contain the same method with the same versions, this method is one row with the seeds of
-    both. Return (None, None) if the variance is unknown.
+    A row of --seed-variance can have the same method, settings and software versions as a row of the table. In this case, the
+    seeds of both rows are pooled as one row. Return (None, None) if the variance is unknown.
     """
     by_key = {(identity(row.runs[0]), tuple(sorted(row.runs[0].versions.items()))): i for i, (row, _) in enumerate(run)}
     lists = [[number for number in line if np.isfinite(number)] for line in scores.tolist()]

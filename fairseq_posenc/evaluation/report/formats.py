@@ -134,7 +134,10 @@ _LATEX = {
 
 
 def latex(tables: Sequence[Table], notes: Sequence[str], name: str = "report") -> str:
-    """Return one LaTeX float per table. The caption contains the title and the sentences. The label is tab:NAME-TITLE."""
+    """Return one LaTeX float per table. The label is tab:NAME-TITLE.
+
+    The caption contains the title of the table, and the sentences of the table (`Table.text`).
+    """
     found = [r"% needs \usepackage{booktabs}" + "\n"]
     for table in tables:
         marks = {BEST: lambda cell: rf"\textbf{{{cell}}}", TIED: lambda cell: rf"\textit{{{cell}}}"}

@@ -159,7 +159,7 @@ def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
 
 
 def _unknown(report: Report, differences: Iterable[Difference], whose: str = "the") -> str:
-    """Return the reason why these differences have no test."""
+    """Return the reason why no significance test was computed for these differences."""
     if report.options.seed_test == "paired":
         return f"the rows lack seeds of {report.baseline}, or the variance of the paired test is not known"
     zero = all(min(difference.seeds) >= statistics.WELCH_SEEDS for difference in differences)

@@ -178,7 +178,7 @@ def _segment_scores(args: argparse.Namespace, part: str, sentences: int, parts: 
 
 
 def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
-    """Return the setting names of --row. Raise PositionError for a name that is not a setting of the training run."""
+    """Return the names of settings given by --row. Raise PositionError for a name that is not a setting of the training run."""
     unknown = [name for name in names if name not in settings]
     if unknown:
         raise PositionError(

@@ -66,7 +66,9 @@ def load(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, An
 
 
 def read(path: Path) -> Training:
-    """Return the facts about the training run. Raise PositionError if the file or these facts are missing."""
+    """Return the settings of the training run that wrote the checkpoint (see `Training`). Raise PositionError if the file is
+    missing, or if the settings cannot be read.
+    """
     state = load(path)
     with as_position_error(path):
         return _training(state)

@@ -29,9 +29,9 @@ def refuse_fasta(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
 
 
 def refuse_speech_synthesis(get_prediction: Any) -> Any:
-    """Wrap `S2THubInterface.get_prediction`: raise an error if speech is requested.
+    """Wrap `S2THubInterface.get_prediction`, so that it raises an error if speech is requested.
 
-    The original function then runs code of a repository that the data configuration names.
+    Without this wrapper, a request for speech runs code of a repository that the data configuration names.
     """
 
     @functools.wraps(get_prediction)

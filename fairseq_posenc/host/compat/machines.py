@@ -228,7 +228,7 @@ def meet(trainer: Any) -> None:
 
 
 def _differences(reference: dict[str, str], other: dict[str, str]) -> str:
-    """Return a text with the names of the facts that differ, at most _SHOWN names. The text also contains short values."""
+    """Return a text with the names of at most _SHOWN values that differ. The text also contains short values themselves."""
     names = [name for name in {**reference, **other} if reference.get(name) != other.get(name)]
     names.sort(key=lambda name: not name.startswith("number"))
     shown = [_difference(name, reference.get(name), other.get(name)) for name in names[:_SHOWN]]
@@ -272,8 +272,8 @@ def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
 def together(load_checkpoint: Callable) -> Callable:
     """Wrap fairseq's load_checkpoint: compare the machines before loading, and exit if the training run is completed.
 
-    With one machine, nothing changes. fairseq would train a completed run for one more update. A recipe cannot prevent this on
-    machines without the checkpoint.
+    With one machine, the wrapper only calls load_checkpoint. Without the wrapper, fairseq would train a completed training run
+    for one more update. A recipe cannot detect a completed training run on machines without the checkpoint.
     """
 
     @functools.wraps(load_checkpoint)

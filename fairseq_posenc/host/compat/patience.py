@@ -27,7 +27,7 @@ def _state() -> dict[str, Any]:
 
 
 def with_count(save):
-    """Wrap Trainer.save_checkpoint, so that the checkpoint contains the count."""
+    """Wrap Trainer.save_checkpoint, so that checkpoints contain the number of validations without improvement."""
 
     @functools.wraps(save)
     def save_with_count(trainer, filename, extra_state):

@@ -38,7 +38,10 @@ class Unit:
         self.characters = printed_characters(dictionary.indices, len(dictionary)) if name == "char" else None
 
     def of_sentences(self, tokens: Tensor) -> Tensor:
-        """Return the lengths [B] of padded sentences [B, T] that contain </s>."""
+        """Return the length of every sentence: [B, T] -> [B]. `tokens` contains one </s> per sentence.
+
+        Padding and </s> are not counted.
+        """
         if self.characters is None:
             return tokens.ne(self.padding_idx).sum(1) - 1
         return self.characters.to(tokens.device)[tokens].sum(1)

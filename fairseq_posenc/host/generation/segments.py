@@ -75,7 +75,8 @@ class ForcedSegments:
 class SegmentEnsemble(EnsembleModelWithAlignment):
     """Force the models to generate as many sentences as the source has.
 
-    At each step, the class reads the prefix, and the limits in the encoder output. The class has no incremental state.
+    At each step, the class reads the tokens generated up to now. It also reads the maximum lengths of the target sentences,
+    which are stored in the encoder output. The class has no incremental state.
     """
 
     def __init__(self, models: list[Any], segments: ForcedSegments, generator: Any):

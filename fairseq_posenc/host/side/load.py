@@ -69,7 +69,7 @@ def _reader(name: str, options: dict[str, Any], files: str | None) -> Reader:
 
 
 def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) -> list[Reader]:
-    """Return the readers of side files of these methods.
+    """Return one reader for each different method that reads side files, after the readers `before`.
 
     Raise PositionError if two methods compute the same side input differently.
     """

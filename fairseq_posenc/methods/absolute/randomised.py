@@ -1,4 +1,4 @@
-"""Ascending positions that are drawn from a longer range in training."""
+"""Random ascending positions in training. The range of the positions also covers longer sentences."""
 
 from dataclasses import dataclass
 from typing import Literal

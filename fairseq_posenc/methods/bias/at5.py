@@ -109,7 +109,11 @@ class AdaptiveT5(PositionMethod):
         return by_distance(ctx.queries, ctx.keys, values)
 
     def _side(self, distance: Tensor, weight: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
-        """Return the bias of one direction from distances [...], weights [H or 1, B] and borders [H or 1, ...]: [H, ...]."""
+        """Return the bias [H, ...] of one direction.
+
+        `distance` [...] contains the distances. `weight` [H or 1, B] contains the bias of every bucket. `alpha` and `gamma`
+        [H or 1, ...] come from `borders`.
+        """
         buckets = self.options.buckets
         distance = distance.to(alpha.dtype).unsqueeze(0)
         ratio = torch.log(torch.maximum(distance, alpha) / alpha) / torch.log(gamma / alpha)

@@ -14,7 +14,7 @@ _BUCKETS, _MAX_DISTANCE = 32, 128
 
 
 class TupeAbsolute(PositionMethod):
-    r"""Add products of position vectors, which have separate projections, to the scores of all layers.
+    r"""Add dot products of position vectors to the scores of all layers. Position vectors have other projections than tokens.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{2 d_h} + (LN(p_t) U_Q) \cdot (LN(p_s) U_K) / \sqrt{2 d_h}$, with learned position
         vectors $p_t$, projections $U_Q$ and $U_K$, and layer norm $LN$. Ke et al. (2021), equation 7. With `untie_first`, the
@@ -123,7 +123,8 @@ class TupeRelative(TupeAbsolute):
     Deviations:
         * The deviations of tupe_abs also apply to tupe_rel.
         * The survey counts one relative bias per distance. This method has one relative bias per bucket and head.
-        * Bucket 32 receives no gradient without untie_first. Bucket 16 receives no gradient outside a causal decoder.
+        * Bucket 32 receives no gradient without untie_first. Outside a causal decoder,
+          bucket 16 also receives no gradient without untie_first.
         * A causal decoder has unidirectional buckets.
     Cost: 33 h parameters per stack more than tupe_abs.
     Raises: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.

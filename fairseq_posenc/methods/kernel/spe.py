@@ -338,6 +338,8 @@ def _angles(ids: Tensor, frequencies: Tensor) -> Tensor:
 def _waves(cosine: Tensor, sine: Tensor, gains: Tensor, plain: Tensor) -> Tensor:
     """Return waves [H, B or 1, T, M, D]. The last entry along M is the factor of the plain product.
 
+    The plain product is the product of query and key without positions.
+
     Arguments: cosines and sines [H, B or 1, T, K, D], gains [H, K, D], and the factor of the plain product [H, D].
     """
     gains, plain = gains[:, None, None], plain[:, None, None, None].expand_as(cosine[..., :1, :])

@@ -126,7 +126,7 @@ class Huang2(PositionMethod):
 
 
 class Huang3(PositionMethod):
-    r"""Multiply every channel of the product of query and key by a learned number of the signed distance.
+    r"""Multiply every channel of the product of query and key by a learned number that depends on the signed distance.
 
     Equation: $A_{ts} = \sum_i q_{ti} k_{si} r[s-t]_i / \sqrt{d_h}$. Huang et al. (2020), method 3.
     Shapes: rescale [B, H, T, S] -> same.

@@ -106,7 +106,7 @@ class StickBreaking(PositionMethod):
         return taken + rest.sum(-1, keepdim=True) * self.of_layer(self.value, ctx).unsqueeze(-2).to(v.dtype)
 
     def _by_side(self, left: Tensor, right: Tensor) -> Tensor:
-        """Select one mask per head: [B or 1, 1, T, S] twice -> [B or 1, H, T, S].
+        """Select one mask per head. Shapes: `left` and `right` [B or 1, 1, T, S] -> [B or 1, H, T, S].
 
         The first heads use the mask of the left side. The other heads use the mask of the right side.
         """

@@ -20,8 +20,8 @@ class Tener(PositionMethod):
     Deviations:
         * Keys are projected, as in the authors' code. The paper does not project keys (key=identity).
         * The output projection stays. The authors' code leaves it out.
-        * The authors' code also differs from the paper in three other points. The options key_term, sign and grid select the form
-          of the code.
+        * The authors' code also differs from the paper in three other points. By default, this project follows the paper. For
+          each point, one of the options key_term, sign and grid selects the behaviour of the authors' code.
         * The survey's number of parameters is h times too large.
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 d L parameters per stack. Memory O(B H T (T + S)).

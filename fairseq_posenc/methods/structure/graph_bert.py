@@ -25,7 +25,8 @@ _DECIMALS = 9
 
 
 class GraphBert(PositionMethod):
-    r"""Add sinusoids or learned vectors of three numbers to the embeddings. The numbers describe the place of a word in a graph.
+    r"""Add three vectors per word to the embeddings. Each vector encodes one number about the place of the word in a graph.
+    The vectors are sinusoids or learned.
 
     Equation: $X_t = U_t + PE(WL(t)) + PE(\operatorname{rank}(t)) + PE(\operatorname{hops}(t))$. $WL(t)$ is the word's
         Weisfeiler-Lehman colour. $\operatorname{rank}(t)$ is the word's rank by decreasing closeness $S(\mathrm{root}, t)$,

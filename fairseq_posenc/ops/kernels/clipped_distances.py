@@ -102,7 +102,7 @@ def spread_at_once(columns: Tensor, queries: Positions, keys: Positions, limit: 
 
 
 def collect_at_once(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Compute `CollectClipped` for counted positions, without a loop over blocks.
+    """Compute `CollectClipped` for counted positions (see `Positions`), without a loop over blocks.
 
     The weights of the keys near each query are a view of the padded weights. One matrix product sums the weights of other keys.
     """

@@ -29,7 +29,7 @@ class Placement:
     searched: the positions [B, T] that the search has found.
     scores: the scores [B, T, T] of all pairs of an input and a target token. The search computes the positions from these
         scores.
-    read: the output of the reader of the position predictor for every input, [B, T, C].
+    read: the output of the layers `Reader` for every input, [B, T, C]. These layers belong to the position predictor.
     """
 
     inputs: Tensor  # [B, T, C], in the order of the source

@@ -66,7 +66,9 @@ def authors(scores: Tensor, inner: Tensor) -> Tensor:
 
 
 def _mutual_best(scores: Tensor, inner: Tensor, compared: Callable[[Tensor], Tensor]) -> Tensor:
-    """Assign all pairs with the largest value of their row and of their column, and repeat: [B, T, T] -> z [B, T].
+    """Assign each pair whose value is the largest in its row and in its column: [B, T, T] -> z [B, T].
+
+    Repeat this step with the remaining rows and columns until all rows are assigned.
 
     `compared` computes the values from the scores. Pairs whose row or column is already assigned have the score _TAKEN.
     """
