@@ -6,9 +6,9 @@ import pytest
 import torch
 
 _LINES = Path(__file__).with_name("skipped.txt").read_text(encoding="utf-8").splitlines()
-#: all tests that are skipped. A skipped test that is not listed fails. A test that is listed but is not skipped also fails
+#: tests that must be skipped on every machine. A skipped test that is not listed fails, and so does a listed test that runs
 SKIPPED = frozenset(line for line in _LINES if " # " not in line)
-#: tests that only run on some machines. Their lines end with the reason
+#: tests that are skipped on some machines. In the list, the line of such a test ends with the reason
 SKIPPED_SOMEWHERE = frozenset(line.split(" # ")[0] for line in _LINES if " # " in line)
 
 #: folders of tests that run fairseq's commands and recipes
@@ -30,7 +30,7 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(config, items):
     """Remove tests that are not in the tier.
 
-    Put files with slow tests first, so that no core waits for another one at the end.
+    Put files with slow tests first. Otherwise, at the end, some cores would wait for a core that runs a slow test.
     """
     if config.getoption("--tier") == "quick":
         left_out = {item for item in items if any(map(item.get_closest_marker, FULL))}

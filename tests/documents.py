@@ -1,6 +1,7 @@
 """Read and run the commands of a document as they are printed.
 
-A test runs every block that is marked ``bash``. A block marked ``text`` shows a form or an output and is not run.
+A test runs every block that is marked ``bash``. A block that is marked ``text`` is not run: it shows the form of a command, or
+an output.
 """
 
 import os
@@ -51,8 +52,8 @@ def write_text(folder: Path, source: str = "en", target: str = "de", seed: int =
 class Reader:
     """Paste commands into a shell like a reader, in a folder with a virtual environment `.venv`.
 
-    The programs have imported the plugin of the checkout already, unless `imports` is set, for other method files or another
-    path of the plugin.
+    By default, the programs start with the plugin of the checkout already imported. If `imports` is true, each program imports
+    the plugin itself. Set `imports` if the programs use other method files, or another path of the plugin.
     """
 
     def __init__(self, folder: Path, imports: bool = False):
@@ -69,7 +70,7 @@ class Reader:
         self.environment["POSENC_BIN"] = self.programs
 
     def paste(self, *texts: str, **settings: object) -> str:
-        """Run the text in one shell and return its output. `settings` replace values of the line `NAME=VALUE ...`."""
+        """Run the texts in one shell, and return the output. Each setting replaces the first value of `NAME=` in the texts."""
         text = "\n".join(texts)
         for name, value in settings.items():
             text, found = re.subn(rf"(^|\s){name}=\S*", rf"\g<1>{name}={value}", text, count=1)

@@ -57,7 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="sites that use the method: model (the sites of posenc_NAME), encoder, decoder or cross (default: model)",
     )
     parser.add_argument("--shapes", nargs="+", metavar="BxT", help=_help("batch shapes: sentences x tokens", "shapes"))
-    parser.add_argument("--lengths", nargs="+", metavar="T", help=_help("sequence lengths of one attention module", "lengths"))
+    parser.add_argument(
+        "--lengths", nargs="+", metavar="T", help=_help("sequence lengths for the benchmark of one attention module", "lengths")
+    )
     parser.add_argument("--steps", type=positive, metavar="N", help=_help("decoding steps", "steps"))
     parser.add_argument("--rounds", type=positive, metavar="N", help=_help("measurements per model", "rounds"))
     parser.add_argument("--size", help=_help("model size: tiny, small, base or big", "size"))

@@ -185,11 +185,11 @@ class _Counter(TorchDispatchMode):
     def _place(self) -> tuple[str, str]:
         """Return the function to which an operator belongs, and the source line in this function.
 
-        This is the innermost calling function of this package. If no function of this package calls the operator, it is the
-        innermost calling function of fairseq.
+        The operator belongs to the innermost function of this package that calls the operator, directly or indirectly. If no
+        function of this package calls the operator, the operator belongs to the innermost calling function of fairseq.
 
-            For an operator in a backward pass, return the function of the forward pass. If this package defines the backward pass
-            itself, return the function of this backward pass.
+            An operator in a backward pass belongs to the function that called the corresponding operator of the forward pass.
+            If this package defines the backward pass itself, the operator belongs to the function of this backward pass.
         """
         node = torch._C._current_autograd_node()
         found = _caller()

@@ -32,7 +32,7 @@ RANDOM = "@random"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Build each method at its sites, without training, and check that no two methods build the same model. "
-        "Print one line per method, separated by tabs: name, spec of every site, and side files. "
+        "Print one line per method, with these fields separated by tabs: name, spec of every site, and side files. "
         "For a Python file, or with --contract, run the checks that every method of this project passes, "
         "and print one line per problem."
     )

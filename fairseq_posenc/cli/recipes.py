@@ -34,7 +34,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def source() -> Path:
-    """Return the folder of the recipes: in an installed package, or next to the package of a checkout."""
+    """Return the folder of the recipes.
+
+    In an installation of the wheel, this folder is in the package. In a checkout, this folder is next to the package.
+    """
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "recipes", package.parent / "recipes"):
         if (folder / "quickstart").is_file():

@@ -47,7 +47,8 @@ class MethodCard:
     parameters: a formula for the number of trainable scalars of one stack. `core/formula.py` defines its letters.
     extrapolation: result for sentences longer than in training: "runs", "clips" (distances beyond the table share one entry), or
     "error".
-    directional: False if reversing a sentence only reverses the order of its scores. A causal mask is not considered.
+    directional: False if the method does not distinguish left from right. The output of a reversed sentence is then the
+    reversed output of the sentence. A causal mask is not considered.
     stochastic: the scores may be random. The equation then describes their mean.
     losses: names of the loss terms that the method adds with ctx.add_loss. Training then requires this plugin's criterion.
     default_specs: the specs of the architecture `posenc_<name>`, by site. Encoder and decoder without an entry use the method

@@ -180,7 +180,7 @@ def _misplaced(name: str, site: str) -> str:
     alike = [other for other in names() if other.split("_")[0] == name.split("_")[0]]
     serving = [other for other in alike if site in declaration(other).card.all_sites]
     allowed = " or ".join(declaration(name).card.all_sites)
-    hint = f"use {', '.join(serving)}" if serving else "run posenc list for other methods"
+    hint = f"use {', '.join(serving)}" if serving else "choose another method. posenc list prints all methods"
     return f"{name}: not defined at site {site}. Expected site {allowed}. For site {site}, {hint}."
 
 

@@ -66,7 +66,7 @@ def build(
 
 
 def build_for(case: Case, **changes: Any) -> PositionTransformer:
-    """Return a model with the spec of the case at its site. Other sites have the spec none."""
+    """Return a model in which the site of the case has the spec of the case. Other sites have the spec none."""
     model = build(**{case.site: case.spec}, **changes)
     model.side = case.side
     return model

@@ -34,7 +34,10 @@ def of_heads(line: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def of_edges(line: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances of this project and of networkx for a line of edges. Edges have a direction."""
+    """Return the graph distances that this project computes for a line of edges, and the distances that networkx computes.
+
+    Edges can be followed only in their direction.
+    """
     edges = [(start - 1, end - 1) for start, end, _ in parse_edges(line, sys.maxsize) if start]
     words = 1 + max((word for edge in edges for word in edge), default=-1)
     graph = networkx.DiGraph(edges)

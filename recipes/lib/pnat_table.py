@@ -120,7 +120,10 @@ def difference(row: dict) -> str:
 
 
 def mean(rows: list[dict]) -> dict:
-    """Return the mean of every column that all rows have."""
+    """Return the mean of each column over the training runs of one model.
+
+    A column that is missing in one of these runs is left out.
+    """
     columns = [column for column in rows[0] if all(column in row for row in rows)]
     return {column: round(sum(row[column] for row in rows) / len(rows), 2) for column in columns}
 

@@ -1,4 +1,7 @@
-"""Small models and their data, in the files that a training run writes, and a function that runs the command."""
+"""Fixtures for the tests of posenc analyse: data, untrained models and a function that runs the command.
+
+The files of the models and of the data have the formats of a training run.
+"""
 
 import random
 from pathlib import Path
@@ -66,7 +69,7 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def runs(data, tmp_path_factory):
-    """Write folders of untrained models. Return spec of the encoder -> folder."""
+    """Write one folder with an untrained model per spec. Return a dictionary: spec of the encoder -> folder."""
     import torch
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

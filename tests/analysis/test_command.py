@@ -106,9 +106,9 @@ def test_a_moved_word_is_learned_where_states_show_it(runs):
     import torch
 
     class Plain(torch.nn.Module):
-        """Return the one-hot vectors of word and place, and their difference.
+        """Return for each token the one-hot vector of its word, the one-hot vector of its place, and their difference.
 
-        In the sentence of this test, word i stands at place i. After a move, words at other places have a difference.
+        In the sentence of this test, word i is at place i. If a move changes the place of a word, its difference is not zero.
         """
 
         def __init__(self):

@@ -27,7 +27,7 @@ def test_the_figure_of_tener():
     alone, *projected = sinusoids.products(512, 50, "fairseq", 1).values()
     for k, product in GOLDEN.items():
         assert [alone[50 + k], alone[50 - k]] == pytest.approx([product, product], abs=1e-4)
-    for values in projected:  # with a projection, left and right differ
+    for values in projected:  # with a projection, the products for distances -k and k differ
         assert len(values) == 101 and max(abs(a - b) for a, b in zip(values, values[::-1])) > 5
 
 

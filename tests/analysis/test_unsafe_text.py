@@ -1,4 +1,7 @@
-"""Names in the files of an analysis. No spreadsheet evaluates them, and no browser executes them."""
+"""Text in the files of an analysis, such as names of methods.
+
+Spreadsheets do not evaluate this text as a formula. Browsers do not execute this text.
+"""
 
 import csv
 import io

@@ -3,21 +3,25 @@
 A floor consists of the counts of the model without positions (`none`) and of terms. A term is the cost of a tensor or an operator
 that the equation requires. These rules apply to all floors:
 
-* PyTorch runs operators one by one. Every operator reads its inputs from memory and writes its result.
+* PyTorch runs operators one by one. Every operator reads its inputs from memory and writes its result to memory.
 * A matrix product reads two tensors and writes one. Its backward pass reads the gradient twice and writes two gradients.
-* A matrix product can add a matrix that it reads. The mask of hidden keys is small, because sentences or queries share it.
+* A matrix product can also read a matrix and add it to the product. The mask of hidden keys is small, because sentences or
+  queries share one mask.
 * A sum of products over an axis is a matrix product. The tensor of the single products is not needed.
-* An elementwise operator has at most three inputs. It reads a factor that several elements share once.
+* An elementwise operator has at most three inputs. If several elements share a factor, the operator reads the factor only once.
 * A sum, a cumulative sum, a softmax, an interpolation, a convolution and a cell of a GRU are one operator each.
-* The fused attention has an added matrix as input. It reads the matrix in both passes, and writes the gradient of the matrix.
-* The scores have half precision, as in the other methods. Exponentials and sums over keys have float32, because they need it.
-* A softmax computes in float32, whatever it reads and writes.
+* An input of the fused attention is a matrix that is added to the scores. The fused attention reads this matrix in the forward
+  and in the backward pass, and writes the gradient of the matrix.
+* The scores have half precision, as in the other methods. Exponentials and sums over keys require float32.
+* A softmax computes in float32. Its input and its output can have any precision.
 * A sigmoid and a softplus with a second input, such as `torch.logaddexp(x, 0)`, read half precision and compute in float32.
-* Any other operator with one input computes in the precision of the input, so that float32 needs a conversion. An operator with
-  two inputs reads any precision. Every operator can write any precision, into a part of another tensor as well.
-* A backward pass reads a gradient and the saved inputs, and writes one gradient. Saved tensors cause no further cost.
-* If a method projects the hidden states once more, the backward pass adds another gradient to the gradient of the hidden states.
-* Tensors with one number per word, weights, and tables of positions are left out. They are small.
+* Any other operator with one input computes in the precision of the input. To compute in float32, the input must be converted
+  first. The two inputs of an operator can have different precisions. An operator can write any precision, and it can write its
+  result into a part of another tensor.
+* The backward pass of an operator reads a gradient and the saved inputs, and writes one gradient. Saving a tensor has no cost.
+* If a method adds a projection of the hidden states, the backward pass adds the gradient of this projection to the gradient of
+  the hidden states.
+* Tensors with one number per word, weights, and tables of positions are not counted, because they are small.
 
 The numbers of the terms are passes over a tensor in half precision. A pass in float32 counts as two passes.
 """
@@ -40,25 +44,26 @@ class Sizes:
 
     @property
     def pairs(self) -> int:
-        """Bytes of a number for every head and every pair of words, in half precision."""
+        """Bytes of a tensor in half precision with one number for every head and every pair of words."""
         return 2 * self.batch * self.heads * self.length**2
 
     @property
     def words(self) -> int:
-        """Bytes of the vectors of all words, in half precision."""
+        """Bytes of a tensor in half precision with one vector of the model width for every word."""
         return 2 * self.batch * self.length * self.heads * self.width
 
     @property
     def vectors(self) -> int:
-        """Bytes of a vector for every head and every pair of words, in half precision."""
+        """Bytes of a tensor in half precision with one vector for every head and every pair of words."""
         return self.pairs * self.width
 
 
 @dataclass(frozen=True)
 class Term:
-    """Passes over tensors in half precision: one number per pair, the vectors of words, or one vector per pair.
+    """A part of the cost of a method, as numbers of passes over tensors in half precision.
 
-    `other` returns further bytes.
+    pairs: passes over tensors with one number per head and pair of words. words: passes over tensors with one vector per word.
+    vectors: passes over tensors with one vector per head and pair of words. other: function that returns additional bytes.
     """
 
     why: str
@@ -77,7 +82,8 @@ class Floor:
     """The floor of one method.
 
     stacks: number of stacks that use the method. of_layer: terms of each layer of these stacks. of_stack: terms of each stack.
-    launches: number of operators in addition to the model without positions. None: the launches are within their limit.
+    launches: function that returns the number of additional operators, compared with the model without positions. `launches` is
+    None if the launches of the method are within their limit.
     """
 
     stacks: int
@@ -86,7 +92,7 @@ class Floor:
     launches: Callable[[Sizes], int] | None = None
 
     def moved(self, sizes: Sizes) -> float:
-        """Return the bytes in addition to the model without positions."""
+        """Return the additional bytes that the method reads and writes, compared with the model without positions."""
         one = sizes.layers * sum(term.moved(sizes) for term in self.of_layer) + sum(term.moved(sizes) for term in self.of_stack)
         return self.stacks * one
 
@@ -136,7 +142,7 @@ FLOORS = {
                  words=(12 + 24) / 2),
         ),
     ),
-    "dape": Floor(  # scores and network have float32, so that the bias has no rounding errors of half precision
+    "dape": Floor(  # float32 scores and network: the bias has no rounding errors of half precision
         2,
         (
             _SCORES,
@@ -148,10 +154,15 @@ FLOORS = {
             Term("gradients of the biases of hidden units and scores: sums over sentences 10; sum of two gradients 5", pairs=15),
         ),
         launches=lambda sizes: 2 * sizes.layers * (
-            13  # attention: scale, copies, product and its gradients, hidden keys, instead of one fused operator
-            + 16  # two products with bias, activation, sum, product of the base; gradients of all
-            + 10  # conversions of scores and four weights, in both passes
-            + 18  # the base, kerple_log: three parameters, its operators, and the sums over diagonals
+            # attention as single operators instead of one fused operator: scale, copies, product and its gradients, hidden keys
+            13
+            # the network: two products with bias, activation, sum, product of the base (kerple_log), and the gradients of all
+            # these operators
+            + 16
+            # conversions of the scores and of four weights, in the forward and in the backward pass
+            + 10
+            # the base (kerple_log): three parameters, its operators, and the sums over diagonals
+            + 18
         ),
     ),
     "huang3": Floor(
@@ -165,8 +176,11 @@ FLOORS = {
             _ADDED,
         ),
         launches=lambda sizes: 2 * sizes.layers * (
-            6  # gather, two products, scale; hidden keys
-            + 11  # three products of vectors, three products with the gradient, scatter, conversion, scale, two layouts
+            # forward pass: gather, two products, scale, hidden keys
+            6
+            # backward pass: three products of vectors, three products with the gradient, scatter, conversion, scale, and two
+            # changes of the memory layout
+            + 11
         ),
     ),
     "spe_sine": Floor(
@@ -204,7 +218,8 @@ FLOORS = {
             Term("queries and keys of every head as vectors of paths: written 8, read 8; gradients 32", words=2 * 48),
         ),
         (Term("vectors of all pairs of words: gathered 2, gradient scattered 1", vectors=3),),
-        launches=lambda sizes: 2 * 2 * 8 * (2 + 3)  # two layers of the GRU in two directions, at most 8 labels, see rnn
+        # a GRU with two layers and two directions reads at most 8 labels. The launches of each step are explained at rnn
+        launches=lambda sizes: 2 * 2 * 8 * (2 + 3)
         + sizes.layers * 60,
     ),
     "floater": Floor(
@@ -215,9 +230,12 @@ FLOORS = {
                  other=lambda sizes: sizes.length * 4 * 4 * 4 * (sizes.heads * sizes.width) ** 2),
         ),
         launches=lambda sizes: 2 * sizes.length * (
-            4 * (2 + 3)  # calls: product with ReLU, product added to a state; backward: two products, ReLU
-            + 4 + 5  # intermediate states and their sum, in both passes
-            + 3 + 3  # rotations by constant angles, as products
+            # 4 calls of the network. Forward: product with ReLU, product added to a state. Backward: two products, ReLU
+            4 * (2 + 3)
+            # intermediate states and their sum, in the forward and in the backward pass
+            + 4 + 5
+            # rotations by constant angles, which are computed as products
+            + 3 + 3
         ),
     ),
     "rnn": Floor(
@@ -230,8 +248,8 @@ FLOORS = {
                  "inputs 4", words=54),
         ),
         launches=lambda sizes: 2 * sizes.length * (
-            2  # product of the state, cell
-            + 3  # cell, product, sum of two gradients
+            2  # forward pass: product with the hidden state, cell
+            + 3  # backward pass: cell, product, sum of two gradients
         ),
     ),
 }  # fmt: skip

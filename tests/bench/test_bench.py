@@ -34,7 +34,7 @@ def test_every_action_takes_every_place():
 
 
 def test_ratios_are_those_of_the_same_round():
-    """A slow round of the whole machine does not change any ratio."""
+    """If the whole machine is slow during one round, the ratios of this round do not change."""
     found = timing.ratios({"stock": [1.0, 10.0, 1.0, 1.0], "ours": [1.5, 15.0, 1.5, 3.0]}, "stock")
     assert found["ours"].median == 1.5 and found["ours"].low == 1.5 and found["ours"].high > 1.5
     assert vars(found["stock"]) == {"median": 1.0, "low": 1.0, "high": 1.0}
@@ -47,7 +47,7 @@ def test_memory_of_what_is_there_at_the_same_time():
 
     def together():
         kept = [torch.ones(2**18) for _ in range(5)]
-        views = [x.view(2, -1)[0] for x in kept]  # a list and its views share the memory
+        views = [x.view(2, -1)[0] for x in kept]  # a view uses the memory of its tensor
         return len(views)
 
     assert 1 <= counting.counted(one_after_the_other, CPU).mib < 2.1
@@ -59,7 +59,7 @@ def test_operations_and_bytes():
     found = counting.counted(lambda: (a @ b).view(-1).mul_(2), CPU)
     assert found.gflop == 2 * 2 * 8 * 16 * 4 / 1e9
     product, factors = 2 * 8 * 4, a.numel() + b.numel()
-    # a view moves no data, the second operator reads and writes
+    # the view moves no data. The multiplication reads and writes the product
     assert found.gib * 2**30 == 4 * (factors + product + 2 * product)
 
 

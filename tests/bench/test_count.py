@@ -106,9 +106,9 @@ def test_what_an_answer_needs_is_an_error_where_it_is_not_known():
 
 @pytest.mark.parametrize("kind", ["none", "bool", "numbers", "unaligned"])
 def test_attention_is_one_operator_that_reads_an_aligned_mask(kind):
-    """PyTorch selects these kernels on CUDA.
+    """On CUDA, PyTorch selects the flash kernel without a mask, and the efficient kernel with a mask.
 
-    For these kernels, a boolean mask is converted to numbers, and rows of 20 columns are padded.
+    For the efficient kernel, PyTorch converts a boolean mask to numbers, and pads a mask with rows of 20 columns.
     """
     keys = 20 if kind == "unaligned" else 16
     q, k = given(2, 4, 16, 8, dtype=torch.bfloat16), given(2, 4, keys, 8, dtype=torch.bfloat16)
@@ -152,7 +152,7 @@ def test_stock_has_no_place_in_this_package():
 
 @pytest.mark.parametrize("name", [models.STOCK, *registry.names()])
 def test_pinned(name):
-    """No method has more launches, waits, reads, writes or memory than its stored counts. Counts are equal on all machines."""
+    """The counts of every method equal its stored counts. Counts do not depend on the machine."""
     pinned = counts.read(PINNED)
     chosen = small(*([] if name == models.STOCK else [name]))
     assert pinned["settings"] == counts.record(chosen), RENEW
@@ -165,7 +165,7 @@ def test_pinned(name):
 
 @pytest.mark.parametrize("name", registry.names())
 def test_no_float64_and_no_tensor_of_the_cpu(name):
-    """Test a training step, a forward pass and a step of beam search, as in the stored counts."""
+    """Check the stored counts of a training step, a forward pass and a step of beam search."""
     row = next(row for row in counts.read(PINNED)["rows"] if row["method"] == name)
     found = {(measure, what): row[measure][what] for measure in tables.measures([row]) for what in ("float64", "host")}
     if name in IN_FLOAT64:

@@ -23,7 +23,10 @@ RENEW = "if this is meant: posenc bench --count --output results/bench/counted/b
 
 @dataclass(frozen=True)
 class Limits:
-    """Maximum cost of a training step: launches and bytes as ratios to stock at 64x64 and 8x512, and waits."""
+    """Maximum cost of a training step.
+
+    launches, moved: ratios of launches and bytes to the counts of stock fairseq, at 64x64 and at 8x512. waits: number of waits.
+    """
 
     launches: tuple[float, float]
     moved: tuple[float, float]
@@ -41,15 +44,15 @@ LIMITS = {
 #: hooks that compute scores or values from hidden states
 _CONTENT_HOOKS = {"rescale", "content_scores", "content_values", "attend"}
 
-#: a method that exceeds the limits of its kind costs at most this multiple of its floor
+#: maximum cost, as a multiple of the floor, of a method that exceeds the limits of its kind and is not listed in `ABOVE`
 NEAR = 1.2
 
 
 @dataclass(frozen=True)
 class Above:
-    """Counts divided by the floor, at 64x64 and 8x512, rounded up to two decimals.
+    """Counts of a method divided by its floor, at 64x64 and at 8x512, rounded up to two decimals.
 
-    None: the count is near the floor, or within its limit.
+    A value is None if the count is near the floor or within its limit.
     """
 
     why: str
@@ -85,9 +88,10 @@ ABOVE = {
 def kind(name: str) -> str:
     """Return the kind of a method, a key of `LIMITS`.
 
-    A method has the kind "content" if it reads hidden states, or if its family is relative or kernel. Tokens and side inputs are
-    not content. Such a method has the kind "random" instead if its scores can be random. The kind of any other method is its
-    family, or "absolute" if the family has no limits.
+    A method reads content in three cases: its bias depends on hidden states, it overrides a hook in `_CONTENT_HOOKS`, or its
+    family is "relative" or "kernel". A bias that depends only on tokens or side inputs does not read content. The kind of a
+    method that reads content is "random" if its card says that it is stochastic, and "content" otherwise. The kind of any other
+    method is its family, or "absolute" if `LIMITS` does not contain the family.
     """
     method = registry.method_class(name)
     family = method.__module__.split(".")[-2]
@@ -102,15 +106,15 @@ def measured() -> dict[str, dict]:
 
 
 def costs(name: str) -> list[tuple[int, str, str, float, float, float | None]]:
-    """Return the costs of a method: index and name of the shape, name and value of the cost, limit, and floor.
+    """Return one tuple per cost of a method: index and name of the shape, name and value of the cost, limit, and floor.
 
-    Values, limits and floors are divided by the counts of stock fairseq, except waits.
+    Launches and bytes are divided by the counts of stock fairseq. Waits are not divided.
     """
     rows, found, limits = measured(), [], LIMITS[kind(name)]
     for number, shape in enumerate(SHAPES):
         measure = f"training {shape}"
         own, stock, plain = (rows[row].get(measure) for row in (name, models.STOCK, "none"))
-        if own is None:  # the options allow fewer positions
+        if own is None:  # the options of the method allow fewer positions
             continue
         least, sizes = FLOORS.get(name), Sizes(*map(int, shape.split("x")))
         moved, launches = None, None

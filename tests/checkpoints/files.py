@@ -1,4 +1,4 @@
-"""Files with the parts of a fairseq checkpoint that are read."""
+"""Checkpoint files with only those parts of a fairseq checkpoint that this project reads."""
 
 from argparse import Namespace
 
@@ -6,7 +6,7 @@ import torch
 
 
 def write_checkpoint(path, data, seed=3, updates=150, arch="posenc_t5_tiny", dropout=0.1, weight=None, **positions):
-    """Write a file with the parts of a fairseq checkpoint that are read."""
+    """Write a file with those parts of a fairseq checkpoint that this project reads."""
     specs = {"encoder": "t5", "decoder": "t5", "cross": "none", **positions}
     text = "\n".join(f"{site}: {spec}:layers=none" for site, spec in specs.items())
     history = {"criterion_name": "c", "optimizer_name": "o", "lr_scheduler_state": {}, "num_updates": updates}

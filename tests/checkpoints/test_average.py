@@ -17,7 +17,10 @@ TINY = "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-em
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
-    """Return a function of a spec. It returns the configuration and a new model, as in fairseq-train."""
+    """Return a function that builds a model from a spec, as fairseq-train does.
+
+    The function returns the configuration and the model.
+    """
     data = tmp_path_factory.mktemp("data")
     for language in ("xx", "yy"):
         (data / f"dict.{language}.txt").write_text("a 1\nb 1\n")
@@ -33,9 +36,9 @@ def build(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(build, tmp_path_factory):
-    """Write the checkpoints of one training run: one per epoch for three epochs, and two checkpoints by number of updates.
+    """Write the checkpoints of one training run, and return their folder.
 
-    Return the folder of the checkpoints.
+    Three checkpoints are named by their epoch. Two checkpoints are named by their epoch and their number of updates.
     """
     folder = tmp_path_factory.mktemp("run")
     config, model = build("t5")
@@ -119,7 +122,7 @@ def test_an_interrupted_training_does_not_go_on_from_an_average(posenc, trained,
 
 @pytest.fixture(scope="module")
 def others(trained, tmp_path_factory):
-    """Return checkpoints that cannot be averaged with the checkpoints of the training run."""
+    """Write checkpoints that cannot be averaged with the checkpoints of `trained`. Return their folder."""
     tmp_path = tmp_path_factory.mktemp("others")
     state = torch.load(trained / "checkpoint1.pt", weights_only=True)
     weight = state["model"]["decoder.embed_tokens.weight"].clone()
@@ -147,7 +150,10 @@ def others(trained, tmp_path_factory):
         (["{other}/empty.pt"], "empty.pt: damaged, truncated or not a checkpoint"),
         (["{run}/checkpoint1.pt", "{run}/nowhere.pt"], "nowhere.pt: no such file"),
         (["{run}"], "this is a folder. Expected checkpoint files, or a folder together with --last N."),
-        (["{run}", "--last", "4"], "3 checkpoints by epoch (checkpointEPOCH.pt) found. Expected at least 4."),
+        (
+            ["{run}", "--last", "4"],
+            "contains 3 checkpoints with names of the form checkpointEPOCH.pt (--by epoch). Expected at least 4.",
+        ),
         (["{run}", "--last", "0"], "--last: '0' is not a positive whole number"),
         (["{run}/checkpoint1.pt", "--last", "1"], "--last: wrong arguments. Expected one folder"),
         (["{other}/out.pt"], "out.pt: this is one of the checkpoints to read"),

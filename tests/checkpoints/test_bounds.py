@@ -1,4 +1,7 @@
-"""Small files that would fill the memory or take hours. Each file leads to a one-line error within limits of memory and time."""
+"""Small checkpoint files that would fill the memory or take hours to read.
+
+For each file, reading raises a one-line error within limits on memory and time.
+"""
 
 import pickle
 import resource
@@ -16,12 +19,12 @@ from fairseq_posenc.core import PositionError
 from fairseq_posenc.host.checkpoints import average, bounds, read, repair
 from tests.checkpoints.files import write_checkpoint
 
-#: place of 100,000 nested lists. pickle cannot write them, because it writes nested lists recursively
+#: text that the tests replace by 100,000 nested lists. pickle cannot write such lists, because it is recursive
 NESTED = "100,000 nested lists"
 
 
 def _shared(depth: int) -> list:
-    """Return 10 ** depth values. Each list is stored only once."""
+    """Return nested lists with 10 ** depth values. In memory and in a file, each list is stored only once."""
     inner: list = [1]
     for _ in range(depth):
         inner = [inner] * 10
@@ -95,7 +98,7 @@ def test_a_checkpoint_larger_than_its_file_is_one_line(tmp_path, change, words):
 
 
 def _with_nested_lists(archive, name, content) -> None:
-    """Write a record of an archive, with nested lists in the place of the text NESTED."""
+    """Write a record of an archive. Nested lists replace the text NESTED."""
     text = pickle.BINUNICODE + struct.pack("<I", len(NESTED)) + NESTED.encode()
     archive.writestr(name, content.replace(text, pickle.EMPTY_LIST * 100_000 + pickle.APPEND * 99_999))
 
@@ -126,7 +129,7 @@ def _deflated(archive, name, content) -> None:
 
 
 def _announced(path) -> None:
-    """Write a directory of the archive that lists records with more bytes than the file has."""
+    """Change the size of a record in the directory of the archive. The new size is larger than the file."""
     data = bytearray(path.read_bytes())
     place = data.index(b"PK\x01\x02")
     data[place + 20 : place + 28] = (2**30).to_bytes(4, "little") * 2

@@ -12,7 +12,7 @@ from fairseq_posenc.cli import main
 
 TINY = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 8 --decoder-embed-dim 8 --encoder-ffn-embed-dim 8 \
 --decoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2 --optimizer adam"
-#: maximum lengths of source and target, before and after
+#: maximum lengths of source and target, before and after the command
 SHORT, LONG = (9, 12), (21, 30)
 
 
@@ -69,13 +69,13 @@ def loaded(path):
     return model.eval()
 
 
-#: for the architectures of all methods, with all side inputs and losses
+#: options with which fairseq can build the architecture of every method, also with side inputs or losses
 EVERY = ["--task", "posenc_translation", "--criterion", "posenc_label_smoothed_cross_entropy"]
 
 
 @pytest.mark.parametrize("name", registry.names())
 def test_every_method_accepts_longer_sentences(name, trained, tmp_path, capsys):
-    """The command compares both models on short sentences before it writes the longer model."""
+    """The command compares the original and the longer model on short sentences, before it writes the longer model."""
     path, out = trained(f"posenc_{name}_tiny", *EVERY), tmp_path / "longer.pt"
     status, printed, error = resize(capsys, path, out)
     assert (status, error) == (0, "")

@@ -44,7 +44,10 @@ def test_a_checkpoint_with_zeros_in_its_middle_is_incomplete(tmp_path):
 
 
 def test_an_undamaged_file_that_does_not_load_is_kept(tmp_path):
-    """A loader that fails for all files must not delete all checkpoints of a training run."""
+    """If loading fails for an undamaged file, `repair` must not delete the file.
+
+    Otherwise, a loader that fails for all files would cause the loss of all checkpoints of a training run.
+    """
     torch.save({"model": {}, "cfg": {}, "code": Sentinel}, tmp_path / "checkpoint_last.pt")
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     with pytest.raises(PositionError, match=r"checkpoint_last.pt: the file is complete, but cannot be loaded") as error:

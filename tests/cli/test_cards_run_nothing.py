@@ -1,4 +1,7 @@
-"""Cards outside this package are read and never executed. For every content of a file, `posenc list` ends with one line."""
+"""Cards outside this package are read and never executed.
+
+If a file contains code where only constants are allowed, `posenc list` prints a one-line error.
+"""
 
 import pytest
 

@@ -78,7 +78,7 @@ def test_all_is_every_architecture_once(capsys):
     alone = [name for name in registry.names() if not registry.card(name).documents]
     assert plain == [f"posenc_{name}" for name in alone if name != "alibi_symmetric"]
     controls = [name.removesuffix("@random") for name in found if name not in plain]
-    assert controls == [name for name in plain if read(name)]  # next to every method that reads the structure of sentences
+    assert controls == [name for name in plain if read(name)]  # each method that reads side files has a control
 
 
 def read(architecture):

@@ -41,7 +41,8 @@ def test_list_has_every_method_with_its_number_of_parameters(capsys):
     numbers = {row["method"]: row["number"] for row in table(capsys.readouterr().out)}
     assert list(numbers) == posenc.names()
     assert numbers["learned"] == str(102 * 256) and numbers["shaw"] == str(2 * 33 * 64 * 2) and numbers["rope"] == "0"
-    # the numbers belong to posenc_NAME: dufter_abs is used in one layer, cope in a decoder, and window with learned positions
+    # each number is the number of parameters in one stack of the architecture posenc_NAME. This architecture uses dufter_abs in
+    # one layer, cope in a decoder, and window together with learned positions
     assert (
         numbers["dufter_abs"] == str(4 * 100 * 100)
         and numbers["cope"] == str(2 * 64 * 64)
@@ -63,7 +64,7 @@ def test_list_shows_the_columns_that_are_asked_for(capsys):
 
 
 def as_json(capsys, *arguments):
-    """Return the JSON text of a command. Nothing else may be printed."""
+    """Return the parsed JSON output of a command. The command must not print anything else."""
     assert main([*arguments, "--json"]) == 0
     out, error = capsys.readouterr()
     assert error == ""
@@ -214,7 +215,7 @@ def options_of_fairseq_train() -> list:
 
 @pytest.mark.parametrize("action", [*options_that_take_numbers(), *options_of_fairseq_train()])
 def test_numbers_are_written_in_decimal_digits(action):
-    """Python also accepts 1_6 and digits of other scripts. No option therefore uses int or float as its type."""
+    """The types int and float of Python also accept 1_6 and digits of other scripts. Therefore, no option uses these types."""
     for text in ("1_6", "\uff11\uff16", "٣", "0_1.5", " 7", "7 ", "+7", ""):
         with pytest.raises((argparse.ArgumentTypeError, ValueError)):
             action.type(text)

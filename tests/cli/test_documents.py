@@ -37,7 +37,7 @@ def posenc_commands(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("page", [*documents(), *RECIPE_PAGES, "results/README.md"])
 def test_printed_commands_have_options_that_exist(page):
-    """The text can name a command without all its arguments. Nothing runs here."""
+    """The text can name a command without its required arguments. This test only parses the commands."""
     for arguments in posenc_commands(read(page)):
         try:
             make_parser(arguments[0]).parse_args([argument.replace("$SENTENCES", "10") for argument in arguments])
@@ -49,7 +49,7 @@ def test_printed_commands_have_options_that_exist(page):
 
 @pytest.mark.parametrize(("page", "number"), [("results/README.md", 6), ("CONTRIBUTING.md", 2)])
 def test_printed_benchmarks_have_settings_that_exist(page, number):
-    """The benchmarks run for minutes or hours. Other tests run small benchmarks."""
+    """This test only reads the settings, because the benchmarks run for minutes or hours. Other tests run small benchmarks."""
     commands = [arguments for arguments in posenc_commands(read(page)) if arguments[0] == "bench" and len(arguments) > 1]
     assert len(commands) >= number
     for arguments in commands:
@@ -60,7 +60,7 @@ def test_printed_benchmarks_have_settings_that_exist(page, number):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_positions_in_a_transformer_of_ones_own(capsys):
-    """Run in one process, because a reader pastes one block after another."""
+    """All blocks run in one process, because a reader pastes one block after another."""
     blocks, names = python_of("howto/use_in_your_own_transformer.md"), {"__name__": "document"}
     assert len(blocks) == 5
     for block in blocks:
@@ -113,7 +113,7 @@ def test_the_example_of_a_method_is_valid(tmp_path):
 
 
 def test_pages_of_pnat_begin_with_what_is_known():
-    """Each page about PNAT first states that PNAT is not better, and that the comparison on captions is confounded."""
+    """The pages about PNAT state first that PNAT is not better, or that the comparison is confounded."""
     before_equations = (ROOT / "docs" / "reference" / "pnat.md").read_text().partition("## Equations")[0]
     assert "PNAT does not win" in before_equations and "confounded" in before_equations
     assert "lower BLEU" in (ROOT / "docs" / "howto" / "non_autoregressive_models.md").read_text().partition("## Train")[0]

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    """Remove methods of other tests, and methods with which this process was started."""
+    """Forget the methods of other tests, and the methods in the environment variable POSENC_METHODS of this process."""
     monkeypatch.delenv(external.VARIABLE, raising=False)
     for cache in (declarations, bibliography.entries):
         cache.cache_clear()
@@ -35,7 +35,7 @@ def fresh(monkeypatch):
 
 @pytest.fixture
 def slope(tmp_path):
-    """Write the file of posenc new."""
+    """Write a method file with posenc new. Return its path."""
     assert main(["new", "slope", "--folder", str(tmp_path)]) == 0
     return tmp_path / "slope.py"
 
@@ -115,7 +115,7 @@ def test_several_paths_and_a_bibliography_beside_them(monkeypatch, capsys, slope
 
 @pytest.mark.parametrize("module", ["single", "package.inner"])
 def test_found_by_entry_point_without_importing_it(slope, module):
-    """The entry point has the form of an installed package. Listing imports neither the package nor torch."""
+    """The entry point is declared as in an installed package. Reading the card imports neither this package nor torch."""
     folder, text = slope.parent, slope.read_text(encoding="utf-8")
     file = folder.joinpath(*module.split(".")).with_suffix(".py")
     file.parent.mkdir(exist_ok=True)

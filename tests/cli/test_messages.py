@@ -13,12 +13,12 @@ from pathlib import Path
 from fairseq_posenc.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))  # pytest does this as well, python -m does not
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))  # pytest adds this folder, python -m does not
 from posenc_docs.commands import all_commands, fairseq_options  # noqa: E402
 
 FILE = ROOT / "tests" / "messages.txt"
 
-#: wrong input, and the files in the current folder that the input needs
+#: commands with wrong input. `messages` creates the files that these commands read
 WRONG = """
 posenc lst
 posenc list --site middle

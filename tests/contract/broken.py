@@ -1,4 +1,4 @@
-"""Methods with one error each, which prove that the checks detect these errors.
+"""Methods with one error each. The tests prove that the checks detect these errors.
 
 Four methods are correct: `Sound`, `OwnKernel`, `RunningSum` and `SaysThatItReadsContent`. Each of the other methods contains one
 error.
@@ -17,7 +17,10 @@ from fairseq_posenc.methods.rotary.rope import Rope
 
 
 def card(name: str, **changes) -> MethodCard:
-    """Return a card that is true for `Sound`, with the wrong claims of a broken method."""
+    """Return the card of `Sound` with this name and with changed fields.
+
+    The card of a broken method can change a field to a wrong claim.
+    """
     true = MethodCard(
         name=name, title=name, citations=(), survey="", reference="relative", injection="MAM", learnable=True,
         recurring=True, extrapolation="runs", evidence="reconstruction", sites=("encoder", "decoder", "cross"),
@@ -66,7 +69,7 @@ class LeaksFuture(Sound):
 
 
 class OwnKernel(PositionMethod):
-    """A correct method with its own kernel. The next two methods change it."""
+    """A correct method with its own kernel. Its two subclasses have an error in the mask."""
 
     card = card("own_kernel", learnable=False, parameters="0")
 
@@ -118,7 +121,10 @@ class RunningSum(Sound):
 
 
 class ReadsContent(Sound):
-    """Read the words in a bias without declaring it. Decoding would then compute the bias in advance."""
+    """Read hidden states in a bias, although `content_dependent` is false.
+
+    Decoding therefore computes the bias in advance, without hidden states.
+    """
 
     card = card("reads_content", sites=("decoder",))
     per_layer = True
@@ -140,7 +146,10 @@ class SaysThatItReadsContent(ReadsContent):
 
 
 class FixesPositions(Sound):
-    """Store positions independent of the sentence, which is wrong with padding on the left."""
+    """Store the key positions as a tensor that does not depend on the sentence.
+
+    This is wrong, because with padding on the left, the positions differ between sentences.
+    """
 
     card = card("fixes_positions", sites=("cross",))
 
@@ -209,7 +218,10 @@ class ChangesItsBuffer(Sound):
 
 
 class CountsCalls(Sound):
-    """Return other numbers when a layer is run again to recompute its activations."""
+    """Multiply queries by a number that increases with every call.
+
+    If activation checkpointing runs a layer again, the layer then computes other activations.
+    """
 
     card = card("counts_calls")
 
@@ -348,7 +360,7 @@ class ChangesWeights(Sound):
 
 
 class ValuesOfColumns(Sound):
-    """Count queries from the first given query instead of reading their positions."""
+    """Multiply values by the row number of the query. A correct method would read the position of the query."""
 
     card = card("values_of_columns")
 
@@ -412,7 +424,7 @@ class ClaimsNothing(Sound):
 
 
 class MasksForNothing(Sound):
-    """Allow all keys if called outside of attention, and hide all keys inside attention."""
+    """Hide all keys inside attention. If the mask is computed outside of attention, allow all keys."""
 
     card = card("masks_for_nothing")
 

@@ -1,4 +1,4 @@
-"""The cases of the contract as parameters of tests, and classes of tests as methods."""
+"""Functions that pass the cases of the contract to tests, and that register classes of these tests as methods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SMALL", "Case", "all_cases", "builds", "defaults", "marked", "regist
 def marked(cases: list[Case]) -> list:
     """Return the cases as parameters of a test.
 
-    The quick tier has every method with its defaults, at its first site in the list.
+    The quick tier runs one case per method: the method with its default options, at the first site of the method in the list.
     """
     first = {}
     for case in sorted(cases, key=lambda case: case.spec != case.name):
@@ -37,7 +37,7 @@ class _Registered(Declaration):
 
 @contextlib.contextmanager
 def registered(*classes: type) -> Iterator[None]:
-    """Put classes of these tests into the registry within a context, as if their files were in methods/."""
+    """Return a context in which the registry contains these classes, as if their source files were in methods/."""
     table = declarations()
     names = [cls.card.name for cls in classes]
     assert not set(names) & set(table), names

@@ -1,4 +1,7 @@
-"""Enable detailed assertion messages in the modules of the checks, and shorten the steps that decoding computes in advance."""
+"""Enable detailed assertion messages in the modules of the checks.
+
+Reduce the number of steps for which decoding computes a bias in advance.
+"""
 
 import pytest
 
@@ -22,7 +25,7 @@ def pytest_runtest_call(item):
 
 @pytest.fixture(autouse=True, scope="module")
 def short_blocks():
-    """Shorten the blocks for which a bias is computed in advance, so that the short sentences of the checks need two blocks."""
+    """Let decoding compute a bias for only 4 steps in advance. Short sentences of the checks then need more than one block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site_positions, "_WORDS_AHEAD", 4)
         yield

@@ -1,4 +1,4 @@
-"""Methods for tests only. Each uses a part of the contract that no method in methods/ uses yet."""
+"""Methods for tests only. Each method uses one part of the contract, such as a hook, a side input or a loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .broken import card
 
 
 class Shifted(PositionMethod):
-    """Shift all positions of a batch by one random number in training, as SHAPE does."""
+    """Shift all positions of a batch by one random number in training. SHAPE draws one number per sentence instead."""
 
     card = card(
         "shifted", learnable=False, parameters="0", reference="absolute", injection="APE",
@@ -29,7 +29,7 @@ class Shifted(PositionMethod):
 
 
 class JustShifted(PositionMethod):
-    """Shift the positions as SHAPE does, without a term of its own. Specs combine this method with other methods."""
+    """Shift the positions as `Shifted` does, but add no vectors and no bias. Specs combine this method with other methods."""
 
     card = card("just_shifted", learnable=False, parameters="0", sites=("encoder", "decoder"))
 
@@ -56,7 +56,10 @@ def edges(tokens: Tensor) -> dict:
 
 
 class TargetGraph(Graph):
-    """Add the bias for words of the decoder, up to the current prefix. Side input: [B, S, S] of the target."""
+    """Add the bias of `Graph` to the scores of the decoder's self-attention, for the words of the current prefix.
+
+    Side input: [B, S, S] of the target.
+    """
 
     card = card("target_graph", sites=("decoder",), parameters="5 * h", side_inputs=(SideInput("pairs", "B S S", "target"),))
     content_dependent = True
@@ -91,7 +94,7 @@ def depth(tokens: Tensor) -> dict:
 
 
 class DepthOfKeys(PositionMethod):
-    """Add a bias for the depth of the keys in cross-attention. All beams of a sentence share these keys.
+    """Add a bias for the depth of each key in cross-attention. All beams of a sentence share these keys.
 
     Side input: [B, S] of the source.
     """
@@ -107,7 +110,7 @@ class DepthOfKeys(PositionMethod):
 
 
 class DepthOfTarget(Depth):
-    """Use the depth in the decoder, up to the current prefix. Side input: [B, S] of the target."""
+    """Add a vector for the depth of each word of the current prefix in the decoder. Side input: [B, S] of the target."""
 
     card = card(
         "depth_of_target", sites=("decoder",), parameters="5 * d", injection="APE", recurring=False,
@@ -140,7 +143,7 @@ def length(tokens: Tensor) -> dict:
 
 
 class CountdownCross(Countdown):
-    """Add sinusoids of the remaining length to the queries of cross-attention. All beams of a sentence share its keys.
+    """Add sinusoids of the remaining length to the queries of cross-attention. All beams of a sentence share the keys.
 
     Side input: [B] of the target.
     """
@@ -174,7 +177,10 @@ class QueryTemperature(PositionMethod):
 
 
 class Halting(PositionMethod):
-    """Add a loss to the cross-entropy, as the ponder cost of adaptive halting: the squared length of the words' vectors."""
+    """Add a loss to the cross-entropy, as adaptive halting adds its ponder cost.
+
+    The loss of a sentence is the sum of the squared lengths of its scaled word vectors, divided by 100.
+    """
 
     card = card(
         "halting", sites=("encoder", "decoder"), parameters="d", injection="APE", reference="none", recurring=False,

@@ -44,7 +44,7 @@ def test_diagonal_sums(rows, columns):
 @pytest.mark.parametrize("from_first", [False, True])
 @pytest.mark.parametrize("positions", [2, 3, 40])
 def test_contextual_scores(positions, from_first):
-    """Some keys have no gate. Some sums of gates exceed the last position of a small table. No sum exceeds position 39."""
+    """The gates of some keys are 0. Some sums of gates exceed the last position of a small table. No sum exceeds 39."""
     counts = (torch.rand(2, 1, 9, 30) > 0.2).double()
     given = torch.randn(2, 3, 9, 30, dtype=torch.float64), torch.randn(2, 3, 9, positions, dtype=torch.float64)
     weights, found = torch.randn(2, 3, 9, 30, dtype=torch.float64), []
@@ -59,7 +59,10 @@ def test_contextual_scores(positions, from_first):
 @pytest.mark.parametrize("queries, first", [(9, 0), (4, 0), (4, 2), (3, 6), (1, 8)])
 @pytest.mark.parametrize("positions", [2, 3, 40])
 def test_contextual_scores_of_both_directions(positions, queries, first):
-    """Compare one sum of gates with separate sums of both directions. The queries are all keys, or some neighbouring keys."""
+    """Compare the kernel for both directions with two kernels for one direction each.
+
+    The queries have the positions of all keys, or of some neighbouring keys.
+    """
     later = torch.ones(queries, 9, dtype=torch.bool).triu(first + 1)
     counts = (torch.rand(2, 1, 1, 9) > 0.2).double()
     scores = torch.randn(2, 3, queries, 9, dtype=torch.float64, requires_grad=True)

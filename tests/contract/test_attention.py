@@ -1,4 +1,4 @@
-"""Guarantees of build_attention that are not in the contract of methods."""
+"""Tests of build_attention for properties that the contract of methods does not contain."""
 
 from argparse import Namespace
 
@@ -74,7 +74,10 @@ NEIGHBOURS = ["dape:kernel=3", "dape:base=none,kernel=5", "chang:depthwise=true"
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "left padding"])
 @pytest.mark.parametrize("spec", ["dape", "chang", *NEIGHBOURS])
 def test_keys_that_a_given_mask_hides_have_no_effect(spec, padded):
-    """Positions behind padding on the left are not counted. Methods then use other code."""
+    """With padding on the left, position ids differ between sentences (`Positions.start` is None).
+
+    Methods then run other code.
+    """
     built, hidden = attention_of(spec), torch.ones(8, 8, dtype=torch.bool).triu(1)
     torch.manual_seed(74)
     x, other = torch.randn(2, 8, 2, 16, dtype=torch.float64)
@@ -144,7 +147,10 @@ def test_sizes_that_no_attention_has(sizes):
 
 @pytest.mark.parametrize("spec", ["sinusoidal", "learned", "universal", "rnn", "rr", "sinusoidal+shaw", "segments:place=input"])
 def test_what_acts_outside_of_attention_is_refused(spec):
-    """An attention module cannot add to the embeddings. Ignoring this part would lead to another model without a message."""
+    """An attention module cannot change the embeddings or the input of a layer.
+
+    If the module ignored this part of a method, it would compute another model without a message.
+    """
     with pytest.raises(PositionError, match=r"acts (on the embeddings|before every layer)") as error:
         posenc.build_attention(spec, 16, 4)
     assert spec.split("+")[0].split(":")[0] in str(error.value) and "\n" not in str(error.value)
@@ -164,7 +170,7 @@ def test_modules_saved_by_earlier_versions_load():
 
 @pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
 def test_dropout_of_attention_reaches_a_kernel_of_its_own(case):
-    """A method's own kernel drops weights in training, or raises an error if it has no weights.
+    """In training, a method's own kernel applies attention dropout. If the kernel has no weights, it raises an error.
 
     In evaluation, dropout has no effect.
     """

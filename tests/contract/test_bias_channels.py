@@ -1,4 +1,7 @@
-"""Biases of low rank as additional channels of queries and keys. The results equal the results with the bias matrix."""
+"""Biases of low rank that are computed with additional channels of queries and keys.
+
+The results equal the results with the bias matrix.
+"""
 
 import math
 
@@ -91,7 +94,7 @@ def test_decoding_and_weights_take_the_bias_matrix(monkeypatch):
     "dtype, errors", [(torch.bfloat16, (0.5, 1e-3, 2e-6)), (torch.float16, (7e-2, 3e-5, 6e-8))], ids=["bfloat16", "float16"]
 )
 def test_pieces_of_a_sum(dtype, errors):
-    """The test has a sum of -212 over 512 tokens. A matrix in bfloat16 would have an error of 0.5."""
+    """Cumulative sums decrease to -212 over 512 tokens. One number in bfloat16 has an error of up to 0.5 at this size."""
     torch.manual_seed(75)
     sums = -torch.rand(512).cumsum(0)
     sums = sums * 212 / sums[-1].abs()

@@ -1,6 +1,6 @@
 """Attention of long sentences with a learned bias on a CPU.
 
-The results equal the results of torch's attention, with less memory.
+The results equal the results of torch's attention. It needs less memory than torch's attention.
 """
 
 import pytest
@@ -51,7 +51,10 @@ def test_masks_beside_the_bias(monkeypatch, held, shape):
 @pytest.mark.parametrize("held", [15, 60, 2**19], ids=["some queries", "some sentences", "all"])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 4)], ids=str)
 def test_keys_after_a_block_are_left_out(monkeypatch, held, shape):
-    """Without the argument `causal`, results and gradients are the same. Keys that no query attends to are not read."""
+    """Results and gradients with `causal` equal the results and gradients without `causal`.
+
+    With `causal`, a block of queries does not read keys to which none of its queries attends.
+    """
     monkeypatch.setattr(blocked_bias, "_BLOCK_SCORES", held)
     torch.manual_seed(82)
     q, k, v = (torch.randn(3, 4, 9, 6, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -115,7 +118,7 @@ def test_biases_below_the_range_of_float16(monkeypatch, spec, way):
 
 
 def taken(case) -> bool:
-    """Return whether a method adds to the scores, and changes nothing else that the fused kernel does not support."""
+    """Return whether a method adds a term to the scores and does not change anything else inside attention."""
     hooks = case.method().hooks
     return (
         bool(hooks & {"bias", "content_scores"})
@@ -127,7 +130,7 @@ def taken(case) -> bool:
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("case", [case for case in defaults() if taken(case)], ids=str)
 def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
-    """Short sentences are treated as if they were long, with and without padding, in training and in evaluation."""
+    """The threshold is 0, so that the kernel also computes short sentences. Compare logits with and without gradients."""
     found, used = [], []
     take = blocked_bias.BiasedAttention.apply
     monkeypatch.setattr(blocked_bias.BiasedAttention, "apply", lambda *args: used.append(1) or take(*args))
@@ -142,7 +145,7 @@ def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
         before.square().sum().backward()
         found.append([before, *(p.grad for p in model.parameters() if p.grad is not None)])
     method = case.method()
-    learned = case.card.count(method.options, method.dims) > 0 and "embed" not in method.hooks  # without vectors at the input
-    has_gradient = learned or "content_scores" in method.hooks  # gradients of the terms that are added to the scores
+    learned = case.card.count(method.options, method.dims) > 0 and "embed" not in method.hooks  # no vectors at the input
+    has_gradient = learned or "content_scores" in method.hooks  # whether an added score term has a gradient
     assert bool(used) == (has_gradient or case.site == "decoder")
     close(*found, 1e-9)

@@ -107,7 +107,7 @@ def named(value) -> str:
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """Remove models of an earlier class with the same name."""
+    """Clear the cache of models after each test, because another class can have the same name."""
     yield
     fixed.cache_clear()
 
@@ -121,7 +121,7 @@ def test_broken_method_fails(check, method, site):
 
 @pytest.mark.parametrize("method, site", [(broken.LimitedTooEarly, "encoder"), (broken.WidensEverything, "encoder")], ids=named)
 def test_broken_method_stops(method, site):
-    """The error of these methods raises an exception in the model, before an assertion of the check can fail."""
+    """With these methods, the model raises an exception before an assertion of the check can fail."""
     check = {broken.LimitedTooEarly: geometry.check_length, broken.WidensEverything: numerics.check_half}[method]
     with registered(method), pytest.raises((ValueError, RuntimeError)) as found:
         check(Case(method.card.name, site))

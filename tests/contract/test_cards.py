@@ -1,4 +1,4 @@
-"""The claims on a card that need no model: citations, evidence, sites, formula."""
+"""The claims on a card that can be tested without a model: citations, evidence, sites, and the formula of the parameters."""
 
 import ast
 import re
@@ -80,7 +80,7 @@ def test_the_help_of_share_names_what_is_allowed(card):
 
 
 def test_the_source_of_each_equation_is_documented():
-    """The page says which texts were read, for each method that is written from its paper, its authors' code or the survey."""
+    """The page lists the source of the equation for each method whose evidence is `paper`."""
     page = (Path(__file__).parents[2] / "docs" / "background" / "differences_from_papers.md").read_text()
     table = page.partition("| source of the equation |")[2].partition("\n\n")[0]
     listed = re.findall(r"`(\w+)`", table)

@@ -25,7 +25,7 @@ def fresh():
 
 
 def attention(spec, site="encoder"):
-    """Return an attention module whose learned positions differ from their initial values."""
+    """Return an attention module whose parameters differ from their initial values."""
     torch.manual_seed(1)
     found = posenc.build_attention(spec, 16, 4, site=site, max_positions=32)
     with torch.no_grad():
@@ -63,7 +63,7 @@ def test_the_attention_of_a_method_is_one_graph(name):
     """
     module = attention(name, registry.card(name).all_sites[0])
     x, padding = torch.randn(9, 2, 16), torch.zeros(2, 9, dtype=torch.bool)
-    padding[1, :2] = True  # the first word is not at position 0
+    padding[1, :2] = True  # the first word is not in column 0
     whole = torch.compile(module, backend="eager", fullgraph=True)
     if name in SEVERAL_GRAPHS:
         with pytest.raises(torch._dynamo.exc.TorchDynamoException):
@@ -80,10 +80,10 @@ def test_the_attention_of_a_method_is_one_graph(name):
 
 
 def _in_a_model() -> list[str]:
-    """Return the methods whose whole model is compiled.
+    """Return the methods whose whole model is compiled by the next test.
 
-    If the attention of a method compiles to one graph (test above), one such method is sufficient here. All other methods are
-    included.
+    For many methods, the attention compiles to one graph, as the test above shows. Only the first of these methods is included.
+    All other methods are included.
     """
     one_graph = [name for name in _alone() if name not in SEVERAL_GRAPHS]
     return [name for name in registry.names() if name not in one_graph[1:]]
@@ -103,7 +103,10 @@ def test_a_compiled_model_gives_the_same(name):
 
 
 def _trained() -> dict[str, str]:
-    """Return, for every hook of an attention, the first method that an attention module can use alone."""
+    """Return a dictionary: hook inside attention -> name of the first method that overrides it.
+
+    The method must be usable alone in an attention module. Methods that compile only for evaluation are not included.
+    """
     found: dict[str, str] = {}
     for name in registry.names():
         cls, card = registry.method_class(name), registry.card(name)
@@ -132,7 +135,7 @@ def test_a_compiled_attention_trains_the_same(name):
 
 
 def test_every_hook_of_an_attention_is_trained():
-    """Hooks that change positions are excluded, because their methods also act outside of attention."""
+    """The hook `positions` is excluded, because every method with this hook also acts outside of attention."""
     assert set(HOOKS) - OUTSIDE_ATTENTION - set(_trained()) == {"positions"}
 
 

@@ -37,8 +37,9 @@ def refusal(case: Case):
 
 
 def sample(cases: list, count: int, wanted=lambda case: True) -> list:
-    """Return some of the pairs, always the same ones, because the number of all pairs grows with the square of the number of
-    methods.
+    """Return a fixed random sample of the pairs.
+
+    The number of all pairs grows with the square of the number of methods.
     """
     return list(itertools.islice(filter(wanted, random.Random(41).sample(cases, len(cases))), count))
 
@@ -59,7 +60,7 @@ def test_every_pair_builds_or_says_why():
 @pytest.mark.variant
 @pytest.mark.parametrize("case", sample(pairs(), 250, lambda case: allowed(case) and standalone(case)), ids=str)
 def test_pair_in_an_attention(case):
-    """The result is correct with padding and step by step, and does not depend on the order of the spec."""
+    """The results are correct with padding and in decoding step by step. They do not depend on the order of both methods."""
     checks_attention.check_attention_padding(case)
     if case.site != "encoder":
         checks_attention.check_attention_steps(case)
@@ -82,7 +83,10 @@ def test_pair_in_a_model(case):
 @pytest.mark.variant
 @pytest.mark.parametrize("name", [name for name in registry.names() if "decoder" in registry.card(name).all_sites])
 def test_a_method_beside_itself_keeps_its_own_state(name):
-    """Two instances of one class, at the same layers or with other options at other layers, share no decoding state."""
+    """Two instances of one method do not share a decoding state.
+
+    Both instances act at the same layers, or they act at different layers and can have different options.
+    """
     both = Case(f"{name}+{name}", "decoder")
     others = [f"{text}{',' if ':' in text else ':'}layers=1" for text in specs(name, "decoder")]
     apart = [Case(f"{name}:layers=0+{other}", "decoder") for other in others]
@@ -95,7 +99,10 @@ def test_a_method_beside_itself_keeps_its_own_state(name):
 @pytest.mark.variant
 @pytest.mark.parametrize("case", sample(pairs(), 40, allowed), ids=str)
 def test_every_part_has_an_effect(case):
-    """A method that another method overrides must lead to an error. It must not be without effect."""
+    """In every pair that can be built, both methods have an effect.
+
+    If one method would have no effect, building the pair must raise an error.
+    """
     whole = build(**{case.site: case.spec})
     source, target = torch.stack(sentences(42, 40, 40)), torch.stack(sentences(43, 39, 39))
     parts = case.spec.split("+")
@@ -109,9 +116,9 @@ def test_every_part_has_an_effect(case):
 @pytest.mark.variant
 @pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
 def test_nothing_is_lost_beside_a_kernel(case):
-    """A method's own kernel may not use all projections.
+    """A method's own kernel can leave a projection unused. A second method that acts on this projection raises an error.
 
-    A method that acts on an unused projection raises an error. In all other pairs, every parameter has a gradient.
+    In all other pairs, every parameter has a gradient, and the second method has an effect.
     """
     serving = [name for name in registry.names() if case.site in registry.card(name).all_sites]
     beside = [Case(f"{case.spec}+{name}", case.site) for name in serving if name != "none"]
@@ -129,7 +136,7 @@ def test_nothing_is_lost_beside_a_kernel(case):
 
 
 def test_factors_of_queries_multiply_beside_a_constant_scale():
-    """Scales that are tensors do not change ctx.scale, and do not depend on the order of the spec."""
+    """Scales that are tensors multiply the queries. They do not change the constant scale of a layer."""
     positions, q = [], torch.randn(2, 4, 5, 4, dtype=torch.float64)
     with registered(probes.QueryTemperature):
         for spec in ("tupe_abs+query_temperature", "query_temperature+query_temperature", "query_temperature"):
@@ -182,7 +189,7 @@ def test_a_hidden_key_does_not_change_the_window_of_localness(site, mask, hidden
 
 
 def _like(whole, site: str, spec: str, part: int):
-    """Return a model of one part of `whole`, with the same weights."""
+    """Return a model that has only the method number `part` of `whole`, with the same parameters."""
     alone = build(**{site: spec})
     given = {name.replace(f".methods.{part}.", ".methods.0."): x for name, x in whole.state_dict().items() if ".methods." in name}
     own = alone.state_dict()

@@ -1,4 +1,4 @@
-"""The facts that are read from a method file without running it equal the facts of the imported file."""
+"""The package reads facts from a method file without running the file. These facts equal the facts of the imported module."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from fairseq_posenc.registry.catalog import describe
 from fairseq_posenc.registry.citations import entries
 from fairseq_posenc.registry.declarations import declarations
 
-#: the families, as the folders of methods/ and the navigation of the docs
+#: the families: the names of the folders of methods/
 FAMILIES = {"absolute", "recurrent", "bias", "relative", "rotary", "kernel", "length", "structure", "documents"}
 
 
@@ -66,7 +66,7 @@ def test_docstrings_have_their_sections(name):
 
 @pytest.mark.parametrize("label", ["Raises", "Errors"])
 def test_sections_of_own_files_may_have_other_labels(label, monkeypatch):
-    """Files of users may still have the label of earlier versions."""
+    """Method files of users may still use the label `Errors` of earlier versions, instead of `Raises`."""
     text = f"Summary.\n\nEquation: none.\nDeviations:\n    * One.\n{label}: PositionError for\n    long sentences."
     monkeypatch.setattr("fairseq_posenc.registry.catalog.lookup.declaration", lambda name: SimpleNamespace(docstring=text))
     assert describe("mine").sections == {"Equation": "none.", "Deviations": "* One.", label: "PositionError for long sentences."}

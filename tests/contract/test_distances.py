@@ -1,4 +1,4 @@
-"""Matrices of distances that are created from a vector, and the gradient that sums their diagonals in blocks."""
+"""Toeplitz matrices of distances. A matrix is created from one vector. Its gradient sums the diagonals in blocks of rows."""
 
 import pytest
 import torch

@@ -20,7 +20,7 @@ GLOBAL = {f"{site}_global_layers": 1 for site in SPECS}
 
 
 def document(*sizes, seed=1):
-    """Return sentences of these sizes. Each sentence except the last has its separator: [1, T]."""
+    """Return one document [1, T] with sentences of these sizes. A separator follows each sentence except the last."""
     found = []
     for number, words in enumerate(sentences(seed, *sizes)):
         words[words == SEPARATOR] = 7
@@ -52,7 +52,7 @@ def test_a_new_gate_halves_on_average():
 
 
 def test_parameters_of_global_layers():
-    """Each attention has 6 d^2 + 5 d parameters: four projections and a gate."""
+    """A global layer has 6 d^2 + 5 d additional parameters for each of its attentions: four projections and a gate."""
     d = 16
     plain, gated = build(**SPECS), build(**SPECS, **GLOBAL)
     count = [sum(p.numel() for p in model.parameters()) for model in (plain, gated)]
@@ -65,9 +65,10 @@ def test_parameters_of_global_layers():
 
 
 def reached(model, source, target):
-    """Return two largest differences. The first is that of the last encoder state if the first source word changes.
+    """Return the effect of a source word on an encoder state, and on logits. An effect is the largest absolute difference.
 
-    The second is that of the logits of the first target word if the last source word changes.
+    The first number is the effect of the first source word on the last encoder state. The second number is the effect of the
+    last source word on the logits of the first target word.
     """
     first, last = source.clone(), source.clone()
     first[0, 0], last[0, -1] = 11, 11
@@ -176,7 +177,9 @@ def test_limits_of_sentences(words):
 
 
 def test_a_translation_has_as_many_sentences_as_its_source(words):
-    assert allowed(words, "a <sep> b </s>", "</s>") == {"a", "b"}  # no sentence is empty. fairseq-generate does not print <s>
+    # <sep> and </s> are not allowed, because no sentence is empty. <s> is never allowed, because fairseq-generate does not
+    # print this token
+    assert allowed(words, "a <sep> b </s>", "</s>") == {"a", "b"}
     assert allowed(words, "a <sep> b </s>", "</s> a") == {"a", "b", "<sep>"}
     assert allowed(words, "a <sep> b </s>", "</s> a <sep>") == {"a", "b"}
     assert allowed(words, "a <sep> b </s>", "</s> a <sep> b") == {"a", "b", "</s>"}
@@ -187,7 +190,8 @@ def test_sentences_end_at_their_limit(words):
     assert allowed(words, "", "</s> a", limits=[1, 2]) == {"<sep>"}
     assert allowed(words, "", "</s> a <sep> b", limits=[1, 2]) == {"a", "b", "</s>"}
     assert allowed(words, "", "</s> a <sep> b a", limits=[1, 2]) == {"</s>"}
-    assert "</s>" in allowed(words, "", "</s> a", limits=[9, 9], free=False)  # the generator's last step
+    # in the generator's last step, every translation must end
+    assert "</s>" in allowed(words, "", "</s> a", limits=[9, 9], free=False)
 
 
 def test_more_sentences_than_the_source(words):

@@ -39,7 +39,7 @@ def halting(how="continue", **changes):
     [
         (0.3, 4, 0.1, [0.1323, 0.189, 0.27, 0.1]),
         (0.7310586, 2, 0.2689414, [0.5344466, 0.2689414]),
-        # it never halts, so there is no remainder, and weights sum to less than one
+        # the word never halts. Its remainder is 0, and its weights sum to less than one
         (0.1, 6, 0.0, [0.1 * 0.9**n for n in range(5, -1, -1)]),
     ],
 )
@@ -65,7 +65,10 @@ def test_a_constant_probability(p, steps, remainder, weights):
 
 
 def loop(model, source):
-    """Return the encoder output, and N + R of every word, computed word by word with the layer of the model."""
+    """Compute the encoder word by word, with the layer of the model.
+
+    Return the encoder output, and the number of steps plus the remainder (N + R) of every word.
+    """
     stack = model.encoder
     with torch.no_grad():
         at = checks_decoding.Positions.counted(0, source.size(1))

@@ -44,7 +44,7 @@ def test_a_bidirectional_decoder_has_the_parameters_of_an_encoder(spec):
     assert counts == [method.card.count(method.options, method.dims) for method in (decoder, causal)]
 
 
-# these methods build other projections
+# gaussian and disan are left out, because they build other projections
 @pytest.mark.parametrize("spec", [spec for spec in SIDED if spec not in ("gaussian", "disan")])
 def test_a_bidirectional_decoder_sees_later_words_and_no_padding(spec):
     model = bidirectional(spec)
@@ -97,7 +97,8 @@ def test_a_criterion_that_would_drop_losses_is_refused():
 def test_a_convolution_with_one_tap_is_the_linear_network(side):
     plain, wide = build(), build(**{f"{side}_ffn_kernel": 3})
     given = copy.deepcopy(plain.state_dict())
-    tap = 1 if side == "encoder" else 2  # the position itself, which is in the middle, or last if the network is causal
+    # the tap at the position itself: the middle tap in the encoder, and the last tap in the decoder, which is causal
+    tap = 1 if side == "encoder" else 2
     for name, own in wide.state_dict().items():
         if own.shape != given[name].shape:
             given[name] = torch.zeros_like(own).index_copy_(2, torch.tensor([tap]), given[name].unsqueeze(-1))
@@ -106,7 +107,7 @@ def test_a_convolution_with_one_tap_is_the_linear_network(side):
     close(logits(wide, source, target), logits(plain, source, target))
 
 
-#: a causal feed-forward network reads only earlier words, so there is no full context
+#: without check_full_context, because the causal convolution of a decoder does not read later words
 CONVOLVED = [*checks_decoding.RUNNING, checks_decoding.check_beams]
 CONVOLVED.remove(checks_decoding.check_full_context)
 
@@ -120,7 +121,7 @@ def test_convolutions_are_padded_cached_and_causal(check, kernel, monkeypatch):
 
 
 def test_without_residual_and_with_uniform_attention_all_words_are_one():
-    """Liu et al. (2021a): queries of zero attend uniformly, so that only the residual connection distinguishes positions."""
+    """Queries of zero attend uniformly, so that only the residual connection distinguishes positions (Liu et al., 2021a)."""
     found = {}
     for dropped in (None, 0):
         model = build(encoder="sinusoidal", encoder_drop_residual=dropped)

@@ -19,7 +19,7 @@ def method(tokens: str = "one/other", site: str = "encoder"):
 
 
 def vectors(method, rows, start: int = 0, state=None):
-    """Return the vectors that are added to zeros."""
+    """Return the vectors that the method adds to embeddings that are zero."""
     at, tokens = Positions.counted(start, len(rows[0])), torch.tensor(rows)
     return method.embed(torch.zeros(*tokens.shape, 8), tokens, AttentionContext(at, at, state=state))
 
@@ -71,7 +71,7 @@ def test_decoding_step_by_step(first):
 def test_the_language_changes_the_output():
     model = build(encoder=SPEC)
     with torch.no_grad():
-        # without their position, the words do not contain the language
+        # with equal token embeddings, only the positions contain the language
         model.encoder.embed_tokens.weight[OTHER] = model.encoder.embed_tokens.weight[ONE]
     target = torch.tensor([[END, 7, 8]])
     differ(*(logits(model, torch.tensor([[token, 8, 9]]), target) for token in (ONE, OTHER)), "both languages are one")

@@ -24,9 +24,9 @@ from fairseq_posenc.testing.models import (
 from tests.contract.broken import card
 from tests.contract.cases import SMALL, Case, all_cases, defaults, marked, registered
 
-#: every_layer=true means all layers, and raises an error with layers=
+#: cases that act inside layers. every_layer=true means all layers and raises an error with layers=, so it is left out
 LATER = [case for case in all_cases() if case.method().hooks - BEFORE_LAYERS and "every_layer=true" not in case.spec]
-#: the defaults, and variants that act in other places or need other projections
+#: one case for every method, site, set of hooks and set of projections
 DISTINCT = list(
     {(case.name, case.site, case.method().hooks, case.method().projections): case for case in reversed(LATER)}.values()
 )
@@ -102,7 +102,7 @@ def test_missing_layer(case):
 
 
 def test_two_methods_in_turns():
-    """Methods that contradict each other may use different layers."""
+    """Two methods that cannot be combined in one layer can act in different layers."""
     spec = "rope:layers=0+spe_sine:layers=1"
     positions = SitePositions(parsing.build(spec, SMALL, "encoder"), SMALL, "encoder")
     assert positions.uses("rotate", 0) and positions.uses("rotate", 1)

@@ -7,10 +7,11 @@ from tests.contract.cases import all_cases, defaults, marked
 
 #: specs for which the check of gradients is skipped. The message of the skip is the reason
 STRAIGHT = {"fire:hidden=10"}
-#: a case whose option has no effect: the decoder always attends to the left. This project does not raise an error for it
+#: a case whose option has no effect, because a decoder always attends to the left. The project accepts this option without an
+#: error
 SAID_TWICE = {"disan:directions=forward@decoder"}
-#: specs whose option does not change the output of short sentences. With few trained positions, llama3 divides all frequencies,
-#: as scaling=linear does. A window of 32 hides no key in a sentence of 12 words
+#: specs whose option does not change the output of short sentences. With trained=3, scaling=llama3 divides all frequencies, as
+#: scaling=linear does. A window with the default width of 32 hides no key in a sentence of 12 words
 EQUAL_NUMBERS = {"rope_scaled:trained=3,scaling=llama3", "rope_scaled:scaling=llama3,trained=3", "window:heads=0-1"}
 #: specs whose option changes only the accuracy and the cost
 EXACTNESS = {"floater:adjoint=true", "floater:substeps=3"}

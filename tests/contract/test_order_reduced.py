@@ -40,7 +40,7 @@ def test_words_move_as_wholes(sentence, words):
 
 
 def test_a_first_symbol_stays_at_the_beginning():
-    """Non-autoregressive models read such a symbol."""
+    """The source of a non-autoregressive model begins with <s>. The shuffle does not move this symbol."""
     words = Dictionary()
     row = [words.bos()] + [words.add_symbol(word) for word in "a b c d e f g h".split()] + [words.eos()]
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""A sentence of padding only, which distributed training may append, does not change other sentences."""
+"""A sentence that contains only padding does not change other sentences. Distributed training may append such a sentence."""
 
 import pytest
 import torch

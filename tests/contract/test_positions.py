@@ -80,7 +80,7 @@ def test_beside_methods_that_read_positions(moving, other, site):
     close(logits(moved, source, target), before, 0)
     torch.manual_seed(115)
     after = logits(moved.train(), source, target)
-    if moving == "shape:":  # a relative method is not changed by the shift, neither in queries nor in keys
+    if moving == "shape:":  # queries and keys are shifted equally, so that a relative method does not change
         close(after, before, 1e-4)
     else:
         differ(after, before, f"{other} does not meet the positions that {moving} draws")
@@ -132,8 +132,10 @@ def beside_fractions(site: str) -> list:
 
 @pytest.mark.parametrize("case", [*beside_fractions("encoder"), *beside_fractions("decoder")])
 def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkeypatch):
-    """Combine each method with fractional positions. The model raises an error for methods that count tokens, and for methods
-    whose `position_type` is "integer". The latter would otherwise raise an error in training. Other methods can be trained.
+    """Combine each method with fractional positions. Building raises an error for methods that count tokens, and for methods
+    whose `position_type` is "integer". Other methods can be trained.
+
+    Without the error for "integer", training would raise an error. A method that numbers the tokens would fail at building.
     """
     cape, method = parsing.build(case.spec, SMALL.at(case.site), case.site)
     if method.counts_tokens:
@@ -191,7 +193,10 @@ def test_unifpe_in_the_last_block_trains_with_padding(name, site, monkeypatch):
 
 
 def test_padding_stays_after_the_sentence_that_unifpe_moves(monkeypatch):
-    """Methods compare positions of queries and keys. In causal attention, padding is a later key."""
+    """Padding has later positions than the words of its sentence, because methods compare positions of queries and keys.
+
+    In causal attention, padding is therefore a later key.
+    """
     monkeypatch.setattr(UnifPE, "_offsets", lambda self, lengths: self.range - lengths)
     model = build(decoder="unifpe:plain=0+log_length").train()
     source, target = sentences(118, 9, 5), sentences(119, 9, 5)
@@ -208,7 +213,7 @@ def test_randomised_refuses_other_methods_that_change_positions(spec):
 @pytest.mark.parametrize("moving", ["segment_shift:vectors=none,shift=8", "shape:vectors=none,start=K", "unifpe"])
 @pytest.mark.parametrize("name", ["ldpe", "lrpe"])
 def test_output_lengths_in_tokens_refuse_other_positions(name, moving):
-    """Lengths in tokens are position ids. Lengths in characters are not."""
+    """With lengths in tokens, these methods read position ids. With lengths in characters, they do not read position ids."""
     for spec in (f"{moving}+{name}", f"{name}+{moving}"):
         assert f"{name} counts positions from the tokens" in refusal(spec, "decoder")
     plain, both = pair_of_models(moving, f"{name}:unit=char", "decoder")
@@ -232,7 +237,10 @@ def test_the_first_position_is_not_the_number_of_keys(spec, site):
 
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 def test_localness_measures_in_positions(site):
-    """Between the first and the last key of a document are more positions than keys. The centre is between these positions."""
+    """The positions of a document have gaps, so that the last position is larger than the number of keys.
+
+    The centre of a window is computed from the positions, not from the number of keys.
+    """
     model = build_for(Case("segment_shift:vectors=none,shift=8+localness", site))
     side = model.encoder if site == "encoder" else model.decoder
     method, found = side.position.methods[1], []

@@ -27,7 +27,7 @@ MODEL = [
     numerics.check_checkpointing,
 ]
 PLACES = [geometry.check_shift, geometry.check_uncounted, geometry.check_length]
-#: errors that could occur when side inputs are moved with the tokens
+#: checks for errors that can occur when side inputs are reordered or padded together with the tokens
 SIDE = [*decoding.RUNNING, decoding.check_beams, parameters.check_count, parameters.check_effect, geometry.check_length]
 ALONE = [attention.check_attention_padding, attention.check_kernels, attention.check_weights]
 PROBES = [
@@ -42,7 +42,7 @@ PROBES = [
     (probes.CountdownCross, "cross", probes.length, SIDE),
     (probes.QueryTemperature, "encoder", None, MODEL + ALONE),
     *((probes.Halting, site, None, [parameters.check_flags]) for site in ("encoder", "decoder")),
-    # a factor of a query does not change the order of its keys
+    # without check_order: a factor of a query does not change the order of its keys
     *(
         (probes.QueryTemperature, site, None, [c for c in MODEL if c is not geometry.check_order])
         for site in ("decoder", "cross")

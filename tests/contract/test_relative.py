@@ -1,6 +1,6 @@
-"""Expand columns of clipped distances to keys, and sum keys into columns.
+"""Functions that copy columns of clipped distances to keys, and that sum keys into columns of clipped distances.
 
-Counted positions are computed in blocks, other positions at once.
+If positions are counted (`Positions.counted`), the functions compute in blocks. Otherwise, they compute all rows at once.
 """
 
 import pytest
@@ -50,7 +50,7 @@ def test_sums_of_half_precision_are_not_rounded_on_the_way():
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("at", COUNTED, ids=str)
 def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tables, limit):
-    """Compare values and gradients with the values and gradients of a tensor [T, S, D].
+    """Compare values and gradients with a computation that uses one vector per query and key, in a tensor [T, S, D].
 
     In a causal context, compare only the entries that the causal mask allows.
     """
@@ -91,7 +91,10 @@ def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tab
 
 
 def test_no_vector_is_asked_for_that_does_not_occur(monkeypatch):
-    """A table that is wider than the sentence is read only where needed. Blocks of a causal context need one more distance."""
+    """From a table that is wider than the sentence, only the vectors of distances in the sentence are read.
+
+    In a causal context, blocks also read the vector of the distance 1.
+    """
     monkeypatch.setattr(relative, "_SHORT", 0)
     monkeypatch.setattr(distance_products, "_FEWEST_ROWS", 2)
     at, asked = Positions.counted(0, 9), []

@@ -77,7 +77,10 @@ def test_what_layers_share_is_made_once_a_forward():
 
 @pytest.mark.parametrize("name", ["carope", "selective_rope"])
 def test_angles_of_words_are_computed_once_for_queries_and_keys(name, monkeypatch):
-    """A key receives the angles of its query only once, so that no angle remains for another layer."""
+    """The first rotation of keys reuses the angles of the queries. These angles are then removed.
+
+    No angles therefore remain for another layer, and a second rotation of keys computes the angles again.
+    """
     method = parsing.build(name, SMALL.at("decoder"), "decoder")[0]
     calls, compute = [], type(method).angles
     monkeypatch.setattr(type(method), "angles", lambda self, ctx: calls.append(1) or compute(self, ctx))

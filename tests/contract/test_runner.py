@@ -23,7 +23,7 @@ METHODS = {cls.card.name: cls for cls in vars(broken).values() if isinstance(cls
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """Remove models of an earlier class with the same name."""
+    """Clear the cache of models after each test, because another class can have the same name."""
     yield
     fixed.cache_clear()
 
@@ -47,13 +47,13 @@ def test_nothing_is_found_in_a_sound_one(name):
         assert [found for found in findings(name) if (name, found.goes_wrong) not in ALLOWED] == []
 
 
-#: pairs (correct method, problem) that may be found. There are none
+#: pairs (correct method, problem) that the checks may report. No pair is allowed
 ALLOWED = set()
 
 
 @pytest.fixture
 def file(tmp_path, monkeypatch, capsys):
-    """Write the file of posenc new. The process forgets the method after the test."""
+    """Write a method file with posenc new. Return its path. The process forgets the method after the test."""
     monkeypatch.setenv("POSENC_METHODS", "")
     assert main(["new", "slope", "--folder", str(tmp_path)]) == 0
     capsys.readouterr()
@@ -75,7 +75,7 @@ def test_what_new_writes_passes(capsys, file):
 
 @pytest.fixture
 def fork_server(monkeypatch):
-    """Start processes with a server, as Python 3.14 does. The server keeps the environment at the start of its first process."""
+    """Start processes with a fork server, as Python 3.14 does. The server keeps the environment variables of its own start."""
     forkserver.ensure_running()
     server = functools.partial(concurrent.futures.ProcessPoolExecutor, mp_context=multiprocessing.get_context("forkserver"))
     monkeypatch.setattr(runner, "ProcessPoolExecutor", server)

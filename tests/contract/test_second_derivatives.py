@@ -130,9 +130,9 @@ def test_second_derivative(name):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_second_derivative_that_is_not_implemented_raises(name):
-    """The error is raised even if the derivative is not used.
+    """The error is raised as soon as a graph for second derivatives is created, even if these derivatives are not used.
 
-    Otherwise, second derivatives with respect to other inputs could lack a term, without a message.
+    Without the error, second derivatives with respect to other inputs could lack a term, without a message.
     """
     function, inputs = REFUSED[name]
     out = function(*inputs)

@@ -42,7 +42,7 @@ def test_signature_tells_every_option(name):
 
 
 def values(hint, metadata) -> st.SearchStrategy:
-    """Return any value that an option allows."""
+    """Return a Hypothesis strategy for the values that an option allows."""
     low, high = metadata["minimum"], metadata["maximum"]
     if type(None) in typing.get_args(hint):
         return st.none() | values(next(a for a in typing.get_args(hint) if a is not type(None)), metadata)

@@ -10,10 +10,10 @@ import pytest
 
 
 class Server(ThreadingHTTPServer):
-    """A server of files. `files` contains the files by name.
+    """A server of files that can fail on purpose. Each entry of `failures`, `cuts` and `lengths` acts on one request.
 
-    Each request uses the next entry of `failures` (status codes), `cuts` (numbers of bytes after which the body ends) and
-    `lengths` (values of the header Content-Length).
+    files: file name -> content. failures: status codes of the next requests. cuts: numbers of bytes after which the body of a
+    response ends. lengths: values of the header Content-Length.
     """
 
     def __init__(self):
@@ -60,7 +60,7 @@ def server():
 
 @pytest.fixture
 def full_disk():
-    """Return a function of a size in bytes. Within the returned context, no file can become larger."""
+    """Return a function that takes a size in bytes and returns a context. In this context, no file can exceed the size."""
 
     @contextlib.contextmanager
     def no_file_over(size):

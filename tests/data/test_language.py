@@ -1,4 +1,7 @@
-"""The artificial language: reproducible, within its lengths, and with a target that is determined by the order of the source."""
+"""The artificial language: it is reproducible, and its sentences have the requested lengths.
+
+The order of the source words determines the target.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -32,7 +35,10 @@ def sentences(lexicon):
 
 
 class Translator:
-    """Translate a source sentence word by word. This translator is written from the grammar only."""
+    """Read a source sentence word by word, and return its translation.
+
+    This translator was written from the grammar, without the code of the package.
+    """
 
     def __init__(self, lexicon):
         self.lexicon = lexicon
@@ -108,7 +114,7 @@ def test_one_seed_gives_the_same_files_and_another_seed_a_different_language(tmp
 
 @pytest.mark.parametrize(("part", "digest"), [("test", "f80c7286edcbcfaa"), ("test_long", "6cd8a01fc4892159")])
 def test_the_sentences_of_seed_1_never_change(part, digest):
-    """Numbers in the README and in reports were computed on this text."""
+    """The numbers in the README and in reports were computed on sentences of seed 1."""
     text = "".join(f"{source}\t{target}\n" for source, target in islice(language.pairs(1, part), 100))
     assert sha256(text.encode()).hexdigest()[:16] == digest
 
@@ -133,7 +139,7 @@ def test_more_training_sentences_change_nothing_else(parts):
 
 
 def test_a_reader_of_the_grammar_translates_every_source(parts, lexicon):
-    """The target is therefore a function of the source, and no sentence has two meanings."""
+    """`Translator` computes every target from its source only. Therefore, no source sentence has two meanings."""
     translate = Translator(lexicon)
     for source, target in (pair for part in parts.values() for pair in part):
         assert translate(source) == target
@@ -155,9 +161,9 @@ def test_exchanged_subject_and_object_keep_the_words_and_change_the_meaning(sent
 
 
 def test_the_verb_agrees_with_its_subject_at_a_distance(sentences, lexicon):
-    """If a singular subject becomes plural, or a plural subject singular, the last word of the target changes.
+    """If the number of the subject changes, the ending of the verb changes. The verb is the last word of the target.
 
-    The words between subject and verb have no effect.
+    The verb also agrees with its subject if many words are between them.
     """
     farthest = 0
     for sentence in sentences:
@@ -241,7 +247,7 @@ def test_lengths_that_are_asked_for():
             "--words 5 2: not allowed. Expected the minimum and the maximum number of words, from 1 to 1000.",
         ),
         (["--long-words", "0", "9"], "--long-words: '0' is not a positive whole number"),
-        (["--words", "1", "2"], "Expected about 0, all sentences of these lengths"),  # no sentence is as short
+        (["--words", "1", "2"], "Expected about 0, all sentences of these lengths"),  # all sentences have more words
     ],
 )
 def test_lengths_that_cannot_be_are_one_line(options, says, tmp_path, capsys):

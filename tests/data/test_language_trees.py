@@ -1,4 +1,7 @@
-"""The trees and orders of the artificial language: correct trees of the same words, and the order of the target."""
+"""The trees and orders of the artificial language.
+
+A tree is correct and has the words of its source sentence. An order is the word order of the target sentence.
+"""
 
 from random import Random
 
@@ -23,7 +26,7 @@ def sentences(lexicon):
 
 
 def words_of(lexicon):
-    """Return source word -> the beginning of its counterpart in the target."""
+    """Return a dictionary: source word -> beginning of its counterpart in the target."""
     kinds = ("nouns", "verbs", "sayings", "adjectives", "prepositions", "particles", "conjunctions")
     found = {word.source: word.target for kind in kinds for word in getattr(lexicon, kind)}
     found |= {word.source + lexicon.plural.source: word.target + lexicon.plural.target for word in lexicon.nouns}
@@ -43,7 +46,10 @@ def test_every_sentence_has_a_tree_of_its_words(sentences, lexicon):
 
 
 def test_the_order_is_that_of_the_target(sentences, lexicon):
-    """In this order, every source word is at the place of its counterpart."""
+    """If the source words are sorted by the order, each word is at the place of its counterpart in the target.
+
+    Words without a counterpart are left out.
+    """
     counterpart = words_of(lexicon)
     for sentence in sentences:
         found = language_trees.analyse(sentence, lexicon)
@@ -58,7 +64,7 @@ def test_the_order_is_that_of_the_target(sentences, lexicon):
 
 
 def test_a_sentence_by_hand():
-    """THE noun THAT verb A noun SAY COMP nouns verb ADJ ..., analysed by hand."""
+    """Compare with an analysis by hand of THE noun THAT verb A noun SAY COMP nouns verb THE noun PREP THE noun."""
     lexicon = language.make_lexicon(3)
 
     def noun(number, **options):

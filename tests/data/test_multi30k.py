@@ -39,7 +39,10 @@ def pairs(folder, name, found):
 
 @pytest.fixture
 def json_folder(tmp_path):
-    """Write a corpus in the format of Multi30k-uk. It has 26 more training pairs than the number of pairs that are held out."""
+    """Write a corpus in the format of Multi30k-uk, with 1,040 training pairs and without a validation part.
+
+    1,014 pairs are held out for validation, and 26 training pairs remain.
+    """
     found = tmp_path / "json"
     found.mkdir()
     train = zip(lines("train", "en", 1040), lines("train", "uk", 1040))
@@ -50,7 +53,10 @@ def json_folder(tmp_path):
 
 @pytest.fixture
 def take(tmp_path, capsys):
-    """Return a function that runs `posenc data multi30k`. It returns the one-line error, or file name -> lines."""
+    """Return a function that runs `posenc data multi30k`.
+
+    If the command fails, the function returns the one-line error. Otherwise, it returns a dictionary: file name -> lines.
+    """
 
     def run(origin, *options):
         out = tmp_path / "out"
@@ -193,7 +199,7 @@ def test_a_wrong_checksum(folder, take):
 
 @pytest.mark.parametrize("form", ["folder", "json_folder"])
 def test_a_page_in_place_of_the_data_is_not_trusted(request, server, take, tmp_path, form):
-    """A network may return a login page. Later, the real data must be accepted."""
+    """A network may return a login page instead of a file. A later run of the command must accept the real data."""
     folder = request.getfixturevalue(form)
     names = [path.name for path in folder.iterdir()] + ["train.json"]
     page = "<html>\n<p>Bitte anmelden: für das Netz\n</html>\n".encode("latin-1")
@@ -209,9 +215,9 @@ def test_a_page_in_place_of_the_data_is_not_trusted(request, server, take, tmp_p
 
 
 def test_parts_that_do_not_agree_are_not_trusted(folder, server, take, tmp_path):
-    """One file contains the login page, and the other files contain the data.
+    """One file contains a login page, and the other files contain the data.
 
-    Each file can be read, but the files do not fit together.
+    Each file can be read, but the files have different numbers of lines.
     """
     record = ["--downloads", str(tmp_path / "kept"), "--record", str(tmp_path / "sums")]
     server.files = {path.stem: gzip.decompress(path.read_bytes()) for path in folder.iterdir()}
@@ -252,7 +258,10 @@ def test_what_is_refused_leaves_earlier_text_as_it_is(folder, take, tmp_path):
 
 @pytest.fixture
 def known(monkeypatch):
-    """Replace the public corpora: this text is Multi30K, and its Ukrainian side is MultiScript30k."""
+    """Replace the checksums of the public corpora by the checksums of the text in these tests.
+
+    The tests then treat this text as Multi30K, and its Ukrainian side as MultiScript30k.
+    """
     sums = {}
     for part in SIZES:
         for language, corpus in (("en", "Multi30K"), ("de", "Multi30K"), ("uk", "MultiScript30k")):

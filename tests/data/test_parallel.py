@@ -18,7 +18,7 @@ def text(path, lines):
 
 @pytest.fixture
 def corpus(tmp_path):
-    """train, valid and two test sets. One test set has three references."""
+    """Write training text, validation text and two test sets. One test set has three references."""
     for part in ("train", "valid", "web", "news"):
         text(tmp_path / f"{part}.pt-BR", [f"{part} {line}" for line in SOURCE])
         text(tmp_path / f"{part}.en", [f"{part} {line}" for line in TARGET])
@@ -86,7 +86,7 @@ def test_pairs_with_an_empty_side_are_refused_or_left_out(corpus, capsys):
     assert "1 pairs have an empty side, the first is line 2. Expected none. To remove these pairs, use DROP_EMPTY=1" in line
     assert run(corpus, "--drop-empty") == 0
     assert read(corpus / "out" / "train.pt_BR") == [f"train {SOURCE[0]}", f"train {SOURCE[2]}"]
-    assert (corpus / "out" / "pairs").read_text() == "3\n"  # unchanged values, so that defaults do not change
+    assert (corpus / "out" / "pairs").read_text() == "3\n"  # counted before removal: defaults depend on it
     assert "train: 1 pairs with an empty side are left out" in capsys.readouterr().out
     text(corpus / "web.en", [TARGET[0], "", TARGET[2]])
     assert "Correct the test set" in refusal(capsys, corpus, "--drop-empty")

@@ -1,6 +1,6 @@
-"""Files that expand or repeat without end.
+"""Files that become very large when they are read, or that repeat without end.
 
-Each file leads to a one-line error within limits of time and memory, in a separate process.
+For each file, a command in a separate process must fail with a one-line error. The time and memory of this process are limited.
 """
 
 import gzip
@@ -21,7 +21,7 @@ def _bound() -> None:
 
 
 def line(*arguments: object) -> str:
-    """Return the one line with which a command fails, with exit code 2, within the limits."""
+    """Run a command with limited time and memory. The command must fail with exit code 2. Return its one-line error."""
     done = subprocess.run(
         [sys.executable, "-m", "fairseq_posenc.cli", *map(str, arguments)], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, preexec_fn=_bound,

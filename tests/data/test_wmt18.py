@@ -1,4 +1,7 @@
-"""WMT18: archives by checksum, members as streams, lines, cleaning, and test sets as in sacreBLEU."""
+"""posenc data wmt18: checksums of archives, archive members that are read as streams, lines, cleaning, and test sets.
+
+The test sets equal the test sets of sacreBLEU.
+"""
 
 import hashlib
 import shutil
@@ -69,7 +72,8 @@ def test_an_archive_comes_once_and_whole(server, archive, tmp_path):
         (path,) = store(tmp_path).get([archive]).values()
         assert path.read_bytes() == server.files["a.tgz"]
     assert len(server.requests) == 1
-    assert path.relative_to(tmp_path / "downloads").parts[1:] == ("some", "where", "a.tgz")  # file names repeat over the years
+    # the folders of the address are kept, because archives of different years can have the same file name
+    assert path.relative_to(tmp_path / "downloads").parts[1:] == ("some", "where", "a.tgz")
 
 
 @pytest.mark.parametrize("wrong", ["absent", "changed", "broken", "refused", "longer"])
@@ -187,7 +191,10 @@ def test_all_corpora_one_after_another(mirror, tmp_path, capsys):
 
 
 def test_the_counts_of_the_public_files_are_compared(mirror, tmp_path, capsys, monkeypatch):
-    """A line is printed if a number differs. No line is printed if all numbers agree, or for other data."""
+    """The command compares its counts with published counts, and prints a line for each difference.
+
+    It prints no line if all counts agree, or if the data are not the public files.
+    """
     monkeypatch.setattr(wmt18, "Store", lambda downloads, origin, _: Store(downloads, origin, mirror / "sums"))
     public = ["data", "wmt18", str(tmp_path), "--from", str(mirror)]
     assert main(public) == 0
@@ -215,7 +222,7 @@ def test_both_pairs_and_more_corpora(mirror, tmp_path):
     write_czeng(tmp_path / "czeng")
     assert fetch(mirror, tmp_path / "x", "--other", "cs", "--paracrawl", "--czeng", str(tmp_path / "czeng")) == 0
     base = SIZES["europarl"] - 2 + SIZES["commoncrawl"] + SIZES["news_commentary"] + SIZES["paracrawl"]
-    assert len(read(tmp_path / "x" / "train.cs")) == base + 32  # two of ten blocks are left out
+    assert len(read(tmp_path / "x" / "train.cs")) == base + 32  # two of ten blocks of CzEng are left out
     assert len(read(tmp_path / "x" / "newstest2018.cs-en.en")) == SIZES["test"]
 
 
@@ -271,7 +278,7 @@ def test_wrong_options_are_one_line(mirror, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_archive(tmp_path):
-    """Hashing and unpacking 200 MB of text takes less memory than half of this size, in addition to Python's memory."""
+    """Hashing, unpacking and writing 200 MB of text increases the memory of the process by less than 50,000 KiB."""
     body = b"a line of text that does not compress to nothing, number %d\n" * 1000
     with tarfile.open(tmp_path / "a.tgz", "w:gz", compresslevel=1) as archive:
         info = tarfile.TarInfo("text")

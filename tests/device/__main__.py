@@ -1,9 +1,10 @@
-"""Check all methods on a GPU and write one JSON file. Without a GPU, run the checks that need none.
+"""Check all methods on a GPU, and write one JSON file. Without a GPU, run the checks that do not need a GPU.
 
     recipes/test gpu [FILE] [SPEC ...]
 
-FILE is runs/device.json by default. Methods without a finding in this file are not checked again, if the GPU, the versions and
-the commit are the same. Each finding is printed as one line. The exit status is 1 if there is a finding.
+FILE is runs/device.json by default. A method is not checked again if FILE contains its results without a finding, and if the
+GPU, the versions and the commit have not changed. Each finding is printed as one line. The exit status is 1 if there are
+findings.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def write(path: Path, results: dict[str, Any]) -> None:
 
 
 def check(variant: Variant, chosen: dict[str, Callable[..., dict[str, Any]]], device: torch.device) -> dict[str, Any]:
-    """Return the measured values of every check, or its finding."""
+    """Run the checks of a method. For each check, return the measured values or the finding."""
     found: dict[str, Any] = {}
     for name, run in chosen.items():
         try:
@@ -55,7 +56,7 @@ def check(variant: Variant, chosen: dict[str, Callable[..., dict[str, Any]]], de
 
 
 def benchmark(specs: list[str], device: torch.device, folder: Path, *options: str) -> dict[str, Any]:
-    """Return the content of bench.json of `posenc bench`, which resumes in the folder."""
+    """Run `posenc bench`, and return the content of bench.json. It continues an interrupted benchmark in the folder."""
     status = cli.main(["bench", *specs, "--device", device.type, "--output", str(folder), *options])
     if status:
         raise SystemExit(status)
@@ -76,7 +77,7 @@ def main(arguments: list[str]) -> int:
     path = Path(arguments[0]) if arguments else FILE
     specs = arguments[1:] or registry.names()
     device = place()
-    # otherwise, float32 would have a lower precision
+    # with TF32, products in float32 would have a lower precision
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     if device.type == "cuda":
         chosen, name = checks.ON_DEVICE, torch.cuda.get_device_name()

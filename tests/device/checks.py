@@ -1,7 +1,7 @@
 """Checks of a method on a device: results compared with the CPU, half precision, decoding, and compilation.
 
-A check returns its measured values. The check raises `Finding` with one line if something is wrong. Without a GPU, results are
-computed on the CPU, and the code for a GPU runs on torch's meta device, which computes no numbers.
+A check returns its measured values. If something is wrong, it raises `Finding` with one line. Without a GPU, the checks compute
+their results on the CPU. The code for a GPU then runs on torch's meta device, which does not compute numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairseq_posenc.bench.settings import Settings
 
 CPU = torch.device("cpu")
 SIZE, BATCH, LENGTH = "_tiny", 4, 24
-#: maximum difference to the CPU, relative to the largest number
+#: maximum difference between a result and the expected result, divided by the largest expected number
 TOLERANCE = 1e-3
 #: maximum number of values that the host may read from the device in one training step
 WAITS = 1
@@ -160,7 +160,7 @@ def branches(variant: Variant, device: torch.device) -> dict[str, Any]:
     return found
 
 
-#: checks that compute numbers
+#: checks that run on a GPU
 ON_DEVICE = {
     "numbers": numbers,
     "step": step,
@@ -169,5 +169,6 @@ ON_DEVICE = {
     "search": search,
     "compile": compiled,
 }
-#: without a GPU, the CPU is not compared with itself, nothing is compiled, and the code for a GPU runs on the meta device
+#: checks that run without a GPU. They do not compare the CPU with itself, and compile nothing. `branches` runs the code for a
+#: GPU on the meta device
 WITHOUT_GPU = {"step": step, "fp16": half(torch.float16), "bf16": half(torch.bfloat16), "search": search, "branches": branches}

@@ -37,7 +37,10 @@ The largest number in float16 is {torch.finfo(torch.float16).max:,.0f}. `python 
 
 @contextmanager
 def largest_scores() -> Iterator[list[float]]:
-    """Compute the attention step by step, and collect the largest absolute score that no mask hides."""
+    """Replace fused attention by single operators, and collect the largest absolute score of each call of an attention.
+
+    Scores that a mask hides are not included.
+    """
     found: list[float] = []
     explicit, logits, hidden = Attention.explicit, Attention.logits, []
 
@@ -63,7 +66,10 @@ def largest_scores() -> Iterator[list[float]]:
 
 @torch.no_grad()
 def magnitudes(spec: str, size: str = SIZE, length: int = LENGTH) -> tuple[float, float]:
-    """Return the largest absolute attention score and the largest absolute logit. Raise ValueError if one is not finite."""
+    """Return the largest absolute attention score and the largest absolute logit of a method in float16.
+
+    Raise ValueError if a score or a logit is not finite.
+    """
     cpu = torch.device("cpu")
     model = models.build(models.Variant.of(spec, "model"), size, length + 2, cpu, torch.float16).eval()
     source, target = actions.sentences(1, length, cpu)

@@ -54,7 +54,10 @@ def test_an_exception_is_a_finding(name):
 
 
 def broken(change):
-    """Return a patch that changes parameters of the second model that is built, as if a device computed other numbers."""
+    """Return a patch that changes a parameter of the second model that a check builds.
+
+    The results of the second model then differ, as if the device computed other numbers than the CPU.
+    """
     build, number = checks.models.build, iter(range(9))
 
     def built(*arguments):
@@ -113,7 +116,8 @@ def test_the_benchmark_is_part_of_the_file(tmp_path):
 def test_magnitudes_in_float16(spec):
     score, logit = magnitudes.magnitudes(spec, "_tiny", 64)
     assert 0 < logit < 1000 and 0 < score < 1000
-    if spec == "alibi":  # the penalty of the second of four heads at a distance of 60 tokens. The first head has a larger penalty
+    if spec == "alibi":
+        # the second of four heads has this penalty at a distance of 60 tokens. The first head has a larger penalty
         assert score > 60 * 2**-4
 
 

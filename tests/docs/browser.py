@@ -24,7 +24,8 @@ class Browser:
 
     def __init__(self, profile: Path):
         (inner, self._out), (self._in, outer) = os.pipe(), os.pipe()
-        # descriptors from 10 on, because the shell replaces 3 and 4, from which Chromium reads and to which it writes
+        # Chromium reads from descriptor 3 and writes to descriptor 4. The shell opens these two, so both ends of the pipes are
+        # duplicated to descriptors from 10 on
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inner, outer)]
         words = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", find(), *_OPTIONS.split()]
         self._process = subprocess.Popen(

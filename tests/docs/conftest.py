@@ -18,7 +18,11 @@ LEFT_OUT = "the tests of the site that need a browser were left out"
 
 
 def missing() -> str:
-    """Return the reason why there is no browser, or an empty text. A browser that CHROMIUM names must exist."""
+    """Return the reason why there is no browser, or an empty text if there is a browser.
+
+    If the environment variable CHROMIUM names a browser, the function returns an empty text. The tests then fail if the browser
+    does not exist.
+    """
     if os.environ.get("CHROMIUM") == "none":
         return "CHROMIUM=none"
     try:
@@ -43,9 +47,10 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """Return the folder with the site and with the result of a build that had a broken page. Parallel workers build it once.
+    """Build the site twice. Return the folder with the site, and with the exit status and the errors of the first build.
 
-    The first build has the broken page. The second build reads and writes this page again, after it has been repaired.
+    In the first build, one page is broken. Then the page is repaired, and the second build renews this page. Only one of
+    several parallel workers builds the site.
     """
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "documentation"

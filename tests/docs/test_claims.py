@@ -35,7 +35,8 @@ def test_without_a_benchmark_costs_are_not_measured():
 def test_parameters_are_those_of_the_papers_formulas():
     """Compare numbers of parameters with the formulas of the papers, for L layers, h heads of width d, and n positions.
 
-    The formulas are h L n for huang1, h L (2n - 1) for huang2, and d h L (2n - 1) for huang3, huang4 and shaw.
+    The formula of huang1 is h L n. The formula of huang2 is h L (2n - 1). The formula of huang3, huang4 and shaw is
+    d h L (2n - 1).
     """
     table = {row[0]: int(row[2].replace(",", "")) for row in rows("(2020), Table 1", claims.page(""))[1:]}
     layers, heads, positions, width = 12, 12, 512, 64

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("path", ["docs/methods.md", "docs/claims.md", "docs/coverage.md", "docs/reference/commands.md"])
 def test_a_page_is_that_of_the_code(path):
-    """Regenerate it with: python docs/renew.py"""
+    """If this test fails, regenerate the page with: python docs/renew.py"""
     generated = committed.generated(ROOT)
     assert path in generated and (ROOT / path).read_text(encoding="utf-8") == generated[path]
 

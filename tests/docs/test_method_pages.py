@@ -23,7 +23,7 @@ def scores():
 def test_fairseq_accepts_the_command(name, scores):
     page = pages.method(name, pages.Costs(ROOT), scores, "oracle.py")
     (command,) = re.findall(r"```sh\n(fairseq-train .*?)\n```", page, re.DOTALL)
-    assert command == pages.training_command(name)  # other tests run it
+    assert command == pages.training_command(name)  # other tests run this command
     words = shlex.split(command.replace("$(posenc path)", str(ROOT / "fairseq_posenc")).replace("\\\n", ""))
     given = options.parse_args_and_arch(options.get_training_parser(), words[1:])
     specs = {"encoder": given.encoder_position, "decoder": given.decoder_position, "cross": given.cross_position}

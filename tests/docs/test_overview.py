@@ -47,7 +47,7 @@ def test_without_runs_readme_stays_as_it_is(checkout):
 
 
 def test_with_runs_it_has_one_table_and_one_picture(checkout):
-    """Means, differences and intervals are computed over the same seeds."""
+    """In the table, each difference to the baseline equals the difference of the two means."""
     plain = (checkout / "README.md").read_text(encoding="utf-8")
     seeds = [run("sinusoidal", seed, rate) for seed, rate in enumerate((0.30, 0.32, 0.34, 0.32), 1)]
     add(checkout, *seeds, run("t5", 1, 0.31), run("none", 1, 0.9), run("synthesizer_dense", 1, 0.2))
@@ -91,7 +91,7 @@ def test_runs_that_do_not_compare_are_an_error(checkout):
 
 
 def test_the_readme_of_the_checkout_shows_its_results(tmp_path):
-    """Regenerate it with: python docs/renew.py"""
+    """If this test fails, regenerate the section with: python docs/renew.py"""
     for name in ("README.md", "results"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Fork programs from a process that has imported torch and fairseq. Each program starts in milliseconds instead of seconds.
 
-`folder()` is a bin folder with the program names of the environment. A program in this folder runs with the caller's arguments,
-environment, folder, files and signals. It ends when the caller ends.
+`folder()` returns a bin folder. The programs in this folder have the names of the programs of the environment. A program in
+this folder runs with the caller's arguments, environment, folder, files and signals. The program ends when the caller ends.
 """
 
 import atexit
@@ -18,9 +18,10 @@ HERE = Path(__file__).parent
 
 @functools.cache
 def folder(plugin: Path | None = None) -> str:
-    """Start the server, which ends with this process. It has one thread, so that results are identical in every run.
+    """Start the server, and return the bin folder. The server ends when this process ends.
 
-    With the folder of the plugin, the server also imports the plugin. Commands with this --user-dir then start faster.
+    The programs use one thread, so that results are identical in every run. If `plugin` is the folder of the plugin, the server
+    also imports the plugin. Commands with this folder as --user-dir then start faster.
     """
     real, place = Path(sys.executable).parent, Path(tempfile.mkdtemp(prefix="forked-"))
     (place / "bin").mkdir()

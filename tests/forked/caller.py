@@ -1,6 +1,6 @@
 """Send a program to the server, with arguments, environment, folder and open files.
 
-To its caller, this process is the program.
+The process that starts this file can treat it as the program itself.
 """
 
 import array

@@ -1,6 +1,6 @@
-"""Fork a process for every program that `caller.py` requests. Torch and fairseq are imported first.
+"""Fork a process for every program that `caller.py` requests. The server imports torch and fairseq before it forks.
 
-The plugin is not imported, except if its folder is the third argument.
+If the third argument is the folder of the plugin, the server also imports the plugin.
 """
 
 import argparse
@@ -20,15 +20,18 @@ import sys
 import threading
 import traceback
 
-sys.path.pop(0)  # this folder, because `--user-dir` must find the plugin without other paths
+sys.path.pop(0)  # remove this folder, because `--user-dir` must find the plugin without other paths
 import fairseq.models
 import fairseq.tasks
 import fairseq.utils
-import torch._dynamo  # noqa: F401  every optimizer imports it, for over a second
+import torch._dynamo  # noqa: F401  every optimizer imports this module, which takes over a second
 
 
 def serve(real: str, place: str) -> dict:
-    """Fork a process for every caller until standard input ends. In the process that runs a program, return the job."""
+    """Fork a process for every caller until standard input ends.
+
+    This function returns only in a process that must run a program. It returns the job of this process.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system collects the exit statuses of the supervisors
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(os.path.join(place, "socket"))
@@ -96,7 +99,8 @@ def run(job: dict) -> int:
         sys.stdout.reconfigure(write_through=True)
     logging.getLogger().handlers.clear()
     program, arguments = job["program"], job["arguments"]
-    if "FORK_PROGRAMS_IN_ARGUMENTS" not in os.environ:  # this process may run a program of its arguments, as memory.py does
+    # this process may run a program that its arguments name, as memory.py does. It then runs the program without the server
+    if "FORK_PROGRAMS_IN_ARGUMENTS" not in os.environ:
         arguments = [word.replace(job["bin"], job["real"]) for word in arguments]
     if program == "python" and arguments[0] == "-u":  # as torchrun starts its workers
         arguments.pop(0)

@@ -45,13 +45,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kinds.add_argument(
         "--mix",
         metavar="NUMBERS",
-        help="numbers of sentences per line, such as 1-2, for one text. Lines with all these numbers are in random order",
+        help="numbers of sentences per line, such as 1-2, for one text. The number of each line is drawn at random",
     )
     parser.add_argument(
         "--separator",
         default="<sep>",
         metavar="TOKEN",
-        help="token between sentences, or empty for a blank (default: %(default)s)",
+        help="token between sentences. If TOKEN is empty, a blank separates them (default: %(default)s)",
     )
     parser.add_argument(
         "--lines", type=integer, metavar="N",

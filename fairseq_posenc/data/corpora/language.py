@@ -260,7 +260,10 @@ def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
 
 
 def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[str, list[tuple[Sentence, str, str]]]:
-    """Return part -> list of (sentence, source, target). Raise PositionError if there are too few different sentences."""
+    """Return a mapping from part ("train", ...) to a list of (sentence, source, target).
+
+    Raise PositionError if there are too few different sentences.
+    """
     seen: set[str] = set()
     parts: dict[str, list[tuple[Sentence, str, str]]] = {}
     for part in sorted(sizes, key="train".__eq__):  # train is drawn last, so that its size does not change other parts

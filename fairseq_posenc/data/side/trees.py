@@ -65,7 +65,7 @@ def _sentences(job: Job) -> Iterator[_Sentence]:
         for number, (block, line) in enumerate(zip_longest(blocks, lines), 1):
             if block is None or line is None:
                 trees, text = number - (block is None) + sum(1 for _ in blocks), number - (line is None) + sum(1 for _ in lines)
-                wanted = f"Expected {text} in total, one for each line of {job.text}."
+                wanted = f"Expected {text}, which is the number of lines of the file {job.text}."
                 raise SideError("SIDE-LINES", str(job.trees), f"{trees} sentences. {wanted}")
             yield number, block, line
 

@@ -18,7 +18,9 @@ _PROJECTIONS = 2
 
 
 def products(width: int, distance: int, grid: str, seed: int) -> dict[str, list[float]]:
-    """Return name -> list of dot products, without and with a random projection.
+    """Return a mapping from the name of a column to a list of dot products.
+
+    The first column has no projection. Each other column has a random projection.
 
     The products are the dot products of the vectors of positions t and t + k, for k from -distance to distance.
     """

@@ -386,7 +386,9 @@ def _difference(found: statistics.Comparison, i: int, baseline: int, tested: sta
 def _spread(
     run: list[tuple[Row, Values]], scores: statistics.Array, elsewhere: _Others, scale: str, percent: bool
 ) -> tuple[Spread | None, statistics.Pool | None]:
-    """Return the variance over seeds, pooled over the rows of the table and the rows of --seed-variance.
+    """Return the pooled variance over seeds.
+
+    The function pools the rows of the table with the rows of the runs that --seed-variance names.
 
     A row of --seed-variance can have the same method, settings and software versions as a row of the table. In this case, the
     seeds of both rows are pooled as one row. Return (None, None) if the variance is unknown.

@@ -88,8 +88,8 @@ def describe(method: Mapping[str, str]) -> str:
 def identity(record: Record) -> tuple[Any, ...]:
     """Return a key that is equal for all runs of one row.
 
-    The key contains the values of all options, so that two notations of the same spec have the same key. If an earlier version
-    trained the run, options that this version did not have get their default values.
+    The key contains the values of all options, so that two notations of the same spec have the same key. A run can be
+    from an earlier version that did not have all options. The missing options then get their default values.
     """
     named = {site: _signature(text) for site, text in record.signature.items()} or record.method or {"arch": record.arch}
     return tuple(sorted(named.items())), tuple(traits(record)), _random(record)

@@ -37,8 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Compare a repetition of a training run with the committed run, which is the original run in results/. Print the "
         "scores, the validation loss and the number of parameters of both runs. Exit with status 1 if a difference is larger "
-        "than expected between two seeds of one method, or if the settings of the runs differ. recipes/reproduce trains the "
-        "repetition and then calls this command."
+        "than the expected difference between two seeds of one method. Exit with status 1 also if the settings of the runs "
+        "differ. recipes/reproduce trains the repetition and then calls this command."
     )
     parser.add_argument("committed", type=Path, metavar="COMMITTED", help="folder of the committed run: RESULTS/METHOD/seedN")
     parser.add_argument("repetition", type=Path, nargs="?", metavar="RUN", help="folder of the repetition, with a score.json")

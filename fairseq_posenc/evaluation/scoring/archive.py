@@ -240,7 +240,9 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
 
 
 def _weights(blocks: list[np.ndarray]) -> np.ndarray:
-    """Return the weights that predict each column from the columns before it: [K, K + 1] for K columns.
+    """Return the weights of the prediction: [K, K + 1] for the K columns of SentenceStatistics.
+
+    Each column is predicted from the columns before this column in `_ORDER`.
 
     The weights are from a least-squares fit. They are integers in units of 2^-12. Row k contains the weights of the columns
     before column k, then zeros. The last number of the row is the constant.

@@ -122,7 +122,7 @@ def tokenised_lines(hypotheses: list[str], references: list[str]) -> tuple[int, 
 
 
 def require_same_sentences(generated: Generated, references: list[str], name: str, reference_name: str) -> None:
-    """Raise PositionError if references and targets of the prepared data do not belong to the same sentences.
+    """Raise PositionError if the references do not belong to the same sentences as the targets of the prepared data.
 
     Only letters and digits are compared. A reference that differs from its target is wrong in two cases. It is equal to the
     target of another sentence, or the similarity to its own target is below `_SIMILAR`. Targets with unknown words are not

@@ -23,7 +23,9 @@ def newest(folder: Path, number: int, by: str) -> list[Path]:
     found = {int(match[1]): path for path in folder.iterdir() if (match := _NAMES[by].fullmatch(path.name))}
     if len(found) < number:
         form = {"epoch": "checkpointEPOCH.pt", "update": "checkpoint_EPOCH_UPDATE.pt"}[by]
-        raise PositionError(f"{folder}: {len(found)} checkpoints by {by} ({form}) found. Expected at least {number}.")
+        raise PositionError(
+            f"{folder}: contains {len(found)} checkpoints with names of the form {form} (--by {by}). Expected at least {number}."
+        )
     return [found[key] for key in sorted(found)[-number:]]
 
 

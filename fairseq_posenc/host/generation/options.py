@@ -31,7 +31,8 @@ class OutputLengthConfig(FairseqDataclass):
         default="",
         metadata={
             "help": "requested output lengths: reference (length of the reference), source (length of the source), predictor "
-            "(predicted length), a number, or a file with one number per line (default: reference, for models that read lengths)"
+            "(predicted length), a number, or a file with one number per line "
+            "(default: reference for models that read lengths, none for other models)"
         },
     )
     length_ratio: float = field(default=1.0, metadata={"help": "factor of the requested lengths (default: 1.0)"})

@@ -124,7 +124,11 @@ def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
 def _dictionary(
     parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Path | None, min_count: int
 ) -> Dictionary | None:
-    """Return the relation labels from `given`, otherwise from the training data, otherwise from DATA/dict.relations.txt."""
+    """Return the dictionary of relation labels, or None if no side file contains labels.
+
+    If `given` is set, the labels are read from this file. Otherwise, the labels are collected from the training data.
+    If no part is training data, the labels are read from DATA/dict.relations.txt.
+    """
     labelled = [kind for kind in LABELLED if kind in kinds]
     if not labelled:
         return None

@@ -16,7 +16,7 @@ class SideFileConfig(FairseqDataclass):
     random_structure: Optional[int] = field(  # noqa: UP045 (fairseq recognises only the older form)
         default=None,
         metadata={
-            "help": "seed of a control experiment: the trees, graphs and orders keep their shape, but are assigned to "
-            "random words of the sentence (default: none)"
+            "help": "seed of a control experiment. It assigns the nodes of trees and graphs, and the indices of reorderings, "
+            "to random words of the same sentence (default: none)"
         },
     )

@@ -89,7 +89,10 @@ class PositionTranslation(OutputLengthTask):
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Within the context, replace a PositionError with a Refusal, which exits with one line."""
+    """Within the context, replace a PositionError with a Refusal.
+
+    A Refusal prints an error message of one line and ends the program.
+    """
     try:
         yield
     except PositionError as error:

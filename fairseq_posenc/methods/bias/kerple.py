@@ -26,7 +26,7 @@ class _Options(MethodOptions):
 
 
 class _Kerple(PositionMethod):
-    """Base class of both forms. A penalty has two positive learned scalars per head.
+    """Base class of the logarithmic form and the power form. A penalty has two positive learned scalars per head.
 
     With sides=apart, each direction has separate scalars.
     """

@@ -72,7 +72,9 @@ class UnifPE(PositionMethod):
         return max(positions, self.range)
 
     def positions(self, ids: Tensor, ctx: AttentionContext) -> Tensor:
-        """Shift whole rows, including padding. Padding after the last block can have positions of M or more.
+        """In training, add the offset of each sentence to all its positions, including padding.
+
+        Padding after the last block can have a position of at least M. M is the number of positions (option `range`).
 
         If another method has a table of positions, `SitePositions` limits these positions to the rows of the table.
         """

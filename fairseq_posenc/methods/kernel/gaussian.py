@@ -27,7 +27,7 @@ class Gaussian(PositionMethod):
         * As in the authors' best recipe, posenc_gaussian has ordinary cross-attention, and adds sinusoids to the embeddings.
     Cost: no parameters. Queries and keys have no projections, which saves 2 d^2 + 2 d parameters per layer. One product of
         weights and values.
-    Raises: PositionError for ratio outside cross-attention.
+    Raises: PositionError if the option `ratio` is not 1 at a site other than cross-attention.
     """
 
     @dataclass(frozen=True)

@@ -219,7 +219,7 @@ class SineSpe(_Spe):
     def _features(
         self, x: Tensor, at: Positions, frequencies: Tensor, offsets: Tensor | None, gains: Tensor, plain: Tensor
     ) -> Tensor:
-        """Multiply every channel by its 2K + 1 waves: [B, H, T, D] -> [B, H, T, (2K + 1) D]."""
+        """Multiply every channel by its 2K + 1 waves (see `_Features`): [B, H, T, D] -> [B, H, T, (2K + 1) D]."""
         angles = _angles(at.ids, frequencies)
         angles = angles if offsets is None else angles + offsets[:, None, None]
         waves = _waves(angles.cos(), angles.sin(), gains, plain)  # [H, B or 1, T, M, D]
@@ -336,7 +336,9 @@ def _angles(ids: Tensor, frequencies: Tensor) -> Tensor:
 
 
 def _waves(cosine: Tensor, sine: Tensor, gains: Tensor, plain: Tensor) -> Tensor:
-    """Return waves [H, B or 1, T, M, D]. The last entry along M is the factor of the plain product.
+    """Return the waves of every channel (see `_Features`): [H, B or 1, T, M, D].
+
+    Axis M contains K cosines, K sines, and the factor of the product of query and key without positions.
 
     The plain product is the product of query and key without positions.
 
@@ -378,7 +380,7 @@ def _memory(x: Tensor, waves: Tensor) -> Tensor:
 
 
 def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
-    """Return the part of the memory that the product of these factors needs, in the shape of the product."""
+    """Return the first elements of `memory` as a tensor. This tensor has the shape of the product of the given factors."""
     shape = torch.broadcast_shapes(*(factor.shape for factor in factors))
     return memory[: math.prod(shape)].view(shape)
 

@@ -78,7 +78,7 @@ class CollectClipped(torch.autograd.Function):
 def _at_once(x: Tensor, queries: Positions, keys: Positions) -> bool:
     """Return whether all queries are computed at once.
 
-    A computation without blocks needs fewer kernels, but more memory than the cache of a CPU contains.
+    A computation without blocks launches fewer kernels, but needs more memory. On a CPU, this memory would exceed the cache.
     """
     counted = queries.start is not None and keys.start is not None
     return counted and not devices.on_cpu(x) and not _is_one_counted_query(queries, keys)

@@ -32,7 +32,10 @@ class Layout(NamedTuple):
     needed: Literal["before", "after"] | None = None
 
     def blocks(self, rows: int, columns: int, x: Tensor) -> Iterator[tuple[slice, slice, slice]]:
-        """Yield three slices per block: the rows, the columns, and the vectors of the distances between rows and columns."""
+        """Yield three slices per block of the score matrix [rows, columns].
+
+        The slices select the rows and the columns of the block, and the vectors of their distances.
+        """
         size = rows_per_block(rows, x)
         for first in range(0, rows, size):
             end = min(first + size, rows)

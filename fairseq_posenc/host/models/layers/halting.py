@@ -29,7 +29,8 @@ class Halting(nn.Linear):
           uses the mean over tokens.
         * b is initially 1, as in the authors' code, so that p is initially near 0.73.
     Cost: d + 1 parameters per stack, and one run of the layer per step. In training, the model skips the remaining steps if all
-        tokens of the batch have halted. In evaluation, the model runs all steps, because later tokens attend to halted tokens.
+        tokens of the batch have halted. In evaluation, the model runs all steps.
+        A token that is decoded later can need more steps. In these steps, this token attends to the states of halted tokens.
         In evaluation, teacher forcing and decoding therefore compute the same result. This result does not depend on the
         other sentences of the batch.
     """

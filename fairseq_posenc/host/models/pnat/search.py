@@ -16,7 +16,7 @@ from ....ops.precision import at_least_float32
 
 
 def inner_words(words: Tensor) -> Tensor:
-    """Return a mask [B, T] that is True between the first and the last token. `words` [B, T] is True at tokens."""
+    """Return a mask [B, T] that is True at all tokens except the first and the last token. `words` [B, T] is True at tokens."""
     inner = words & words.roll(-1, 1)  # False at the last token
     inner[:, -1:] = False
     inner[:, :1] = False
