@@ -18,7 +18,7 @@ from tests import forked
 HERE = Path(__file__).parent
 USER_DIR = HERE.parents[1] / "fairseq_posenc"
 LETTERS = "abcdefghijkl"
-#: part -> numbers of letters of its sentences. The second validation and test sets contain two long sentences
+#: data set -> number of letters of each of its sentences. The second validation and test sets contain two long sentences
 PARTS = {
     "train": [12, *(2 + i % 8 for i in range(47))],
     "valid": [2, 3, 4, 5, 6, 7, 8, 9],
@@ -72,8 +72,8 @@ class Running:
 class Fairseq:
     """Start fairseq's commands. Each has its own process and folder, with the plugin as --user-dir.
 
-    The process has imported the plugin already when the command reads --user-dir, except if it needs other method files. Tests in
-    test_compat.py and test_training.py start fairseq's programs as users do.
+    The process has imported the plugin before the command reads --user-dir. If POSENC_METHODS is set, the command imports the
+    plugin itself. Tests in test_compat.py and test_training.py start fairseq's programs as users do.
     """
 
     folder: Path
@@ -131,7 +131,10 @@ class Fairseq:
 
     @staticmethod
     def rows(output: str, kind: str) -> dict[int, list[str]]:
-        """Return sentence -> lines of fairseq-generate with this letter, such as H. With --nbest, there are several lines."""
+        """Return number of the sentence -> lines of fairseq-generate that start with this letter, such as H.
+
+        With --nbest, a sentence has several lines.
+        """
         found: dict[int, list[str]] = {}
         for number, row in re.findall(rf"^{kind}-(\d+)\t(.*)$", output, re.MULTILINE):
             found.setdefault(int(number), []).append(row)
@@ -145,7 +148,7 @@ def data(tmp_path_factory) -> Path:
     for part, lengths in PARTS.items():
         letters = [[draw.choice(LETTERS) for _ in range(length)] for length in lengths]
         if part == "train":
-            letters[0] = list(LETTERS)  # otherwise, the dictionary may lack one
+            letters[0] = list(LETTERS)  # otherwise, the dictionary may lack a letter
         (text / f"{part}.fw").write_text("".join(" ".join(row) + "\n" for row in letters))
         (text / f"{part}.bw").write_text("".join(" ".join(reversed(row)) + "\n" for row in letters))
     languages = ["--source-lang", "fw", "--target-lang", "bw", "--joined-dictionary", "--destdir", text / "binary"]

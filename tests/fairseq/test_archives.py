@@ -54,7 +54,7 @@ def test_an_archive_becomes_the_folder_that_it_contains(folder, suffix):
         folder / f"model.{suffix}",
         member("model", b"", type=tarfile.DIRTYPE, mode=0o755), member("model/a.pt"), member("model/sub/b.txt", b"more"),
     )  # fmt: skip
-    for _ in range(2):  # the second call finds a folder
+    for _ in range(2):  # at the second call, the path is a folder
         assert file_utils.load_archive_file(str(path)) == str(path)
         assert (path / "a.pt").read_bytes() == b"text" and (path / "sub" / "b.txt").read_bytes() == b"more"
     assert [item.name for item in folder.iterdir()] == [path.name]
@@ -116,7 +116,7 @@ def test_a_missing_model_is_one_line():
 
 
 def declared(path: Path, *headers: tarfile.TarInfo) -> Path:
-    """Write an archive of headers without the content that they announce."""
+    """Write an archive that contains only headers. The headers declare a size, but the content is missing."""
     path.write_bytes(gzip.compress(b"".join(header.tobuf(tarfile.GNU_FORMAT) for header in headers) + bytes(1024)))
     return path
 

@@ -25,7 +25,7 @@ import fairseq_posenc
 from fairseq_posenc.host import compat
 
 USER_DIR = Path(fairseq_posenc.__file__).parent
-TINY = (  # a stock model on a task that generates its data
+TINY = (  # a model of stock fairseq. The task dummy_mt generates its data
     "--arch transformer --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-embed-dim 8 "
     "--encoder-ffn-embed-dim 8 --decoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2 "
     "--task dummy_mt --dict-size 40 --dataset-size 64 --src-len 5 --tgt-len 5 --batch-size 4 "
@@ -152,7 +152,7 @@ def test_two_workers_resume(tmp_path):
 
 
 class Foreign:
-    """Calls a function when it is unpickled."""
+    """An object that calls a function when the object is unpickled."""
 
     def __init__(self, function, *args):
         self.call = function, args
@@ -276,7 +276,7 @@ def test_resuming_refuses_a_truncated_checkpoint(run, tmp_path):
 
 
 class FusedEncoderLayer:
-    """An encoder layer with the attribute that only exists in fairseq 0.12.2 from PyPI."""
+    """An encoder layer with `can_use_fastpath`. Only fairseq 0.12.2 from PyPI has this attribute."""
 
     def __init__(self):
         self.can_use_fastpath = True
@@ -315,7 +315,7 @@ def test_no_sentence_is_lost_for_a_batch_that_is_no_multiple(sentences):
     assert sorted(index for batch in batches for index in batch) == list(range(sentences))
 
 
-#: a program that ends while a thread of fairseq still computes batches in torch, as a training run does with --max-update
+#: a program that ends while a thread of fairseq still computes batches. A training run with --max-update ends in the same way
 STOPS_WHILE_LOADING = """
 import torch
 import fairseq_posenc.host.plugin

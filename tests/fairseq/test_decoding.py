@@ -16,7 +16,7 @@ def plain(fairseq, shaw) -> str:
 
 @pytest.fixture(scope="module")
 def numbers(fairseq, plain) -> dict:
-    """Return sentence -> its source, its hypothesis and the score of the hypothesis."""
+    """Return number of the sentence -> its source, its hypothesis and the score of the hypothesis."""
     sources, rows = fairseq.rows(plain, "S"), fairseq.rows(plain, "H")
     split = {i: row[0].split("\t") for i, row in rows.items()}
     return {i: (sources[i][0], text, float(score)) for i, (score, text) in split.items()}
@@ -41,7 +41,8 @@ def test_one_sentence_a_batch_gives_the_same(fairseq, shaw, numbers):
 
 
 def test_right_padded_sources_give_the_same(fairseq, shaw, numbers):
-    output = fairseq.generate(shaw, "--beam", 4, "--left-pad-source").succeeded()  # this flag sets False
+    # The option --left-pad-source sets left_pad_source to False.
+    output = fairseq.generate(shaw, "--beam", 4, "--left-pad-source").succeeded()
     assert "'left_pad_source': False" in output
     assert {i: texts[0] for i, texts in hypotheses(fairseq, output).items()} == {i: row[1] for i, row in numbers.items()}
 
@@ -113,7 +114,7 @@ def test_the_long_test_set_decodes_too(fairseq, shaw):
 
 
 def alignments(fairseq, output: str) -> dict:
-    """Return sentence -> the pairs (source column, target column) of its best hypothesis."""
+    """Return number of the sentence -> pairs (source column, target column) of the best hypothesis."""
     return {i: [tuple(map(int, pair.split("-"))) for pair in rows[0].split()] for i, rows in fairseq.rows(output, "A").items()}
 
 
@@ -123,7 +124,7 @@ def test_hard_alignments_point_into_the_source(fairseq, shaw, numbers):
         for size in (4, 1)
     )
     assert sorted(found) == list(range(6))
-    assert found == alone  # padded on the left, and without padding
+    assert found == alone  # a batch of 4 has padding on the left, a batch of 1 has no padding
     for number, pairs in found.items():
         source, hypothesis, _ = numbers[number]
         assert {at for _, at in pairs} <= set(range(len(hypothesis.split()) + 1))

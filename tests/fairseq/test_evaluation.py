@@ -1,4 +1,4 @@
-"""Texts that fairseq evaluates as Python. They may come from a checkpoint, so only literals and arithmetic are supported."""
+"""Strings that fairseq evaluates as Python. They may come from a checkpoint, so only literals and arithmetic are allowed."""
 
 import ast
 import importlib
@@ -49,7 +49,7 @@ def test_every_loaded_module_evaluates_text_by_our_rules():
     named = modules_that_name("eval")
     assert {"fairseq.utils", "fairseq.criterions.ctc", "fairseq.optim.adam", "fairseq.models.fconv"} <= named
     for name in named:
-        if not name.startswith("fairseq.examples."):  # no module imports it
+        if not name.startswith("fairseq.examples."):  # no module of fairseq imports the examples
             assert importlib.import_module(name).eval is evaluate, name
 
 
@@ -109,7 +109,7 @@ def test_fairseq_itself_gets_what_it_expects():
     assert utils.eval_str_list(" [(1 + 1) * 3] * 2", type=int) == [6, 6]
     assert utils.eval_str_dict("{'a': 1}") == {"a": 1}
     assert utils.eval_bool("True") is True and utils.eval_bool("0") is False
-    assert utils.eval_bool(True, default=7) == 7  # fairseq evaluates only texts. For another value, it returns the default
+    assert utils.eval_bool(True, default=7) == 7  # fairseq evaluates only strings. For other types, fairseq returns the default
 
 
 # --- errors ---

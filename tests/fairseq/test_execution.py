@@ -14,7 +14,7 @@ from fairseq.data.audio.data_cfg import S2TDataConfig
 from fairseq.models.speech_to_text.hub_interface import S2THubInterface
 from fairseq.models.text_to_speech.vocoder import HiFiGANVocoder
 
-import fairseq_posenc.host.plugin  # noqa: F401  (its compat closes these places)
+import fairseq_posenc.host.plugin  # noqa: F401  (importing the plugin makes these places safe)
 
 ROOT = Path(installed.__file__).parent
 
@@ -29,7 +29,7 @@ NO_PICKLE = "numpy.load reads no pickles by default"
 PEERS = "the bytes come from processes of the same training"
 FIXED = "the name is a constant"
 
-#: (file, name) -> (number of places, reason why a checkpoint and files next to it run nothing there)
+#: (file, name) -> (number of places, reason why neither a checkpoint nor a file in its folder can run code there)
 ALLOWED = {
     ("checkpoint_utils.py", "torch.load"): (2, SAFE_LOAD),
     ("criterions/__init__.py", "importlib.import_module"): (1, OWN_FOLDER),
@@ -134,9 +134,9 @@ def constructs(source: str) -> list[str]:
 
 
 def test_every_place_that_runs_something_is_listed():
-    """With a new version of fairseq, the test fails for an unlisted place.
+    """The test fails if a version of fairseq has a place that is not in the list.
 
-    The test also fails for a listed place that no longer exists.
+    The test also fails if a place in the list no longer exists.
     """
     counts: dict[tuple[str, str], int] = {}
     for file in sorted(ROOT.rglob("*.py")):
@@ -170,7 +170,7 @@ def test_nothing_loads_fairseqs_examples():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-# --- a checkpoint that tries ---
+# --- checkpoints that try to run code ---
 
 
 def test_the_shell_command_of_fasta_never_runs(fairseq, shaw, tmp_path):
@@ -211,7 +211,7 @@ class Code:
 def test_pickles_that_the_configuration_of_a_model_names_do_not_run(tmp_path, capsys):
     """The pickle is a vocoder. fairseq reads it with torch.load, from a path in a configuration.
 
-    The call does not set weights_only, so torch before version 2.6 would run the pickle.
+    fairseq calls torch.load without weights_only, so torch before version 2.6 would run the pickle.
     """
     torch.save({"generator": Code()}, tmp_path / "vocoder.pt")
     (tmp_path / "old.pt").write_bytes(pickle.dumps({"generator": Code()}))

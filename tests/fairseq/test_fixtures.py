@@ -73,5 +73,5 @@ def test_a_moving_average_goes_on(fairseq, unpack):
 
 
 def renamed(name: str) -> str:
-    """Return the current name of a tensor of these checkpoints."""
+    """Convert the name of a tensor in a checkpoint of an earlier version to the current name."""
     return name.replace(".parts.", ".methods.")

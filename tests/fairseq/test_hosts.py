@@ -1,4 +1,7 @@
-"""Architectures that are more than a method are trained, resumed with identical results, and decoded with fairseq's commands."""
+"""Architectures that one position method cannot describe, such as posenc_complex_transformer.
+
+They are trained, resumed with identical results, and decoded with fairseq's commands.
+"""
 
 import argparse
 import shutil

@@ -47,7 +47,7 @@ def hypotheses(output):
 
 
 def test_longer_sentences(reader):
-    """Source and reference have 1,500 tokens. Before the conversion, the limits of model and task do not allow this length."""
+    """Source and reference have 1,500 tokens. The trained model and the task allow at most 20 and 1,024 tokens."""
     train(reader, "posenc_t5_tiny", "short", "--max-source-positions", 20, "--max-target-positions", 20)
     words = (reader.folder / "data/train.en").read_text().split()
     for language in ("en", "de"):
@@ -113,7 +113,7 @@ def test_trees(tmp_path):
 
 
 def test_documents(tmp_path):
-    """The test set has 60 sentences, because `--sentences 1-6` needs a number that 1 to 6 divide."""
+    """The test set has 60 sentences, because `--sentences 1-6` requires a number that is divisible by 1 to 6."""
     reader = Reader(tmp_path)
     write_text(tmp_path / "data")
     for language in ("en", "de"):
@@ -149,7 +149,7 @@ def test_every_command_of_the_howto_pages_has_a_test():
 
 
 def test_the_tutorial_on_clusters(tmp_path):
-    """The recipe prints its commands and trains nothing. It has three rows. Tests of machines train with such commands."""
+    """In a dry run, the recipe prints the commands of three rows. tests/recipes/test_machines.py runs such commands."""
     reader = Reader(tmp_path)
     reader.link_recipes()
     reader.environment |= {"DRY_RUN": "1"}

@@ -22,9 +22,9 @@ LANGUAGES = ["--source-lang", "fw", "--target-lang", "bw"]
 
 @pytest.fixture(scope="module")
 def subwords(fairseq, tmp_path_factory):
-    """Write a folder as in the document: checkpoints/, data-bin/ and spm.model.
+    """Write the folder of docs/howto/translate_raw_text.md: checkpoints/, data-bin/ and spm.model.
 
-    Sentences consist of words. The target is reversed.
+    Sentences are random words. The target has the words of the source in reverse order.
     """
     folder, draw = tmp_path_factory.mktemp("subwords"), random.Random(1)
     words = ["".join(draw.choices("abcdefgh", k=draw.randint(2, 3))) for _ in range(12)]

@@ -144,7 +144,7 @@ def test_prefixes(fairseq, ldpe, size):
 
 
 def test_predicted_lengths_and_the_minimum_length(fairseq, ldpe):
-    """The predictor predicts one token for two of the sentences."""
+    """For two sentences, the predicted length is less than --min-len."""
     options = ["--length-from", "predictor", "--length-eos", "exact", "--min-len", 3]
     output = generate(fairseq, ldpe, *options).succeeded()
     assert got(fairseq, output) == asked(output) == [max(length, 3) for length in REFERENCE]
@@ -183,7 +183,7 @@ def test_characters(fairseq, tmp_path):
 
 
 def test_references_are_scored_with_their_lengths(fairseq, ldpe):
-    """Log-probabilities equal the log-probabilities of a forward pass with the lengths of the references, as in training."""
+    """The printed log-probabilities equal a forward pass with the reference and its length, as in training."""
     rows = fairseq.rows(generate(fairseq, ldpe, "--score-reference").succeeded(), "P")
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(ldpe)], {"data": str(fairseq.data)})
     task.load_dataset("test")

@@ -1,4 +1,7 @@
-"""The comparison of machines before a common training run: every difference is named. Messages about lost machines."""
+"""Before a common training run, machines are compared. The message names every difference.
+
+The file also tests the messages about lost connections to machines.
+"""
 
 import os
 import shutil

@@ -12,11 +12,11 @@ import fairseq_posenc.host.plugin  # registers the architectures
 
 WIDTHS = {"_tiny": (2, 128, 4, 512), "_small": (3, 256, 4, 1024), "": (6, 512, 8, 2048), "_big": (6, 1024, 16, 4096)}
 
-#: with few positions, because some methods have a table of all pairs of positions
+#: options that limit the number of positions, because some methods have a table of all pairs of positions
 SHORT = ["--max-update", 4, "--max-source-positions", 64, "--max-target-positions", 64]
 
 
-#: methods without side inputs and documents. Other tests train the other methods
+#: methods that need neither side inputs nor documents. Other files test the other methods
 READ_WORDS_ALONE = [name for name in posenc.names() if not (posenc.card(name).side_inputs or posenc.card(name).documents)]
 READ_LENGTHS = [name for name in posenc.names() if "target_length" in {side.name for side in posenc.card(name).side_inputs}]
 

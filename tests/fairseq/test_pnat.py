@@ -38,7 +38,7 @@ def test_training_logs_every_loss_and_validation_bleu_and_accuracies(pnat):
         assert 0 <= float(number) <= 100
 
 
-@pytest.mark.parametrize("side", [[], ["--left-pad-source"]], ids=["left", "right"])  # the flag disables padding on the left
+@pytest.mark.parametrize("side", [[], ["--left-pad-source"]], ids=["left", "right"])  # this option disables left padding
 def test_padding_changes_no_hypothesis(fairseq, pnat, side):
     output = fairseq.generate(pnat, *TASK, *side, "--iter-decode-max-iter", 0).succeeded()
     one_by_one = fairseq.generate(pnat, *TASK, "--batch-size", 1).succeeded()

@@ -37,7 +37,7 @@ def run_python(code, *options):
 
 @pytest.mark.parametrize("kind", [Optional[int], int | None, None | int], ids=str)  # noqa: UP045
 def test_an_optional_option_has_the_type_of_its_values(kind):
-    """On Python 3.14, `Optional[int]` is printed as `int | None`. The type must still be found."""
+    """On Python 3.14, str(Optional[int]) is `int | None`. fairseq must still find the type int."""
     utils = fresh("fairseq.dataclass.utils")
     fairseq_python314.recognise_optional_types(utils)
     assert utils.interpret_dc_type(kind) is int
@@ -115,7 +115,7 @@ def test_only_python_314_and_later_need_it(monkeypatch):
 
 
 def test_the_entry_point_does_not_import_the_package():
-    """fairseq registers nothing of a `--user-dir` that is already imported."""
+    """If the package of `--user-dir` is already imported, fairseq does not register its models."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     value = project.split('[project.entry-points."torch.backends"]\n')[1].split('"')[1]
     code = f"""

@@ -10,7 +10,7 @@ import fairseq_posenc
 import fairseq_posenc.host.plugin
 from fairseq_posenc.host.models.transformer.model import _REFUSED, PositionTransformer
 
-#: refused option -> the words on the command line. UNREACHABLE lists the options of _REFUSED that have no words
+#: refused option -> arguments of fairseq-train. The other options of _REFUSED are in UNREACHABLE
 FLAGS = {
     "encoder_learned_pos": ["--encoder-learned-pos"],
     "decoder_learned_pos": ["--decoder-learned-pos"],
@@ -185,7 +185,7 @@ def validation(fairseq, folder, *options) -> list:
 
 
 def stopped_by_length(result) -> bool:
-    """Return whether the command failed with fairseq's message about the maximum length. fairseq reads it from the model."""
+    """Return whether the command failed with fairseq's message about the maximum length of the model."""
     assert result.status != 0 and "Traceback" not in result.output
     return "max_positions=(20, 20), skip this example with --skip-invalid-size-inputs-valid-test" in result.output
 
@@ -231,7 +231,7 @@ def test_a_module_stops_and_names_the_limit():
 
 
 def test_sharded_parameters_are_refused():
-    """fairseq requires another package before it builds the model, so that the command line cannot test this."""
+    """The test calls build_model directly, because fairseq-train would first require another package for this option."""
     args = argparse.Namespace(ddp_backend="fully_sharded")
     with pytest.raises(SystemExit, match=r"fully_sharded is not supported\. Expected legacy_ddp or pytorch_ddp"):
         PositionTransformer.build_model(args, argparse.Namespace(cfg=argparse.Namespace()))

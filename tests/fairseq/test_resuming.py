@@ -11,7 +11,7 @@ from fairseq import checkpoint_utils, file_io
 import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 from fairseq_posenc.host.compat import patience
 
-#: 48 sentences are 3 updates per epoch. The seed determines which sentences are in a batch
+#: with 48 sentences, an epoch has 3 updates. The seed determines which sentences are in a batch
 EPOCHS = ["--max-update", 100, "--batch-size", 8, "--update-freq", 2, "--save-interval-updates", 1, "--clip-norm", 1]
 
 
@@ -26,7 +26,7 @@ def whole(fairseq, tmp_path_factory):
 def test_from_any_epoch_the_parameters_are_the_same(fairseq, whole, tmp_path, name):
     """The parameters are identical only if dropout, the order of batches and the sentences of each batch are identical."""
     path = whole / name
-    if not path.exists():  # at the end of an epoch, fairseq keeps no checkpoint by update
+    if not path.exists():  # for the last update of an epoch, fairseq does not write a checkpoint with this name
         fairseq.train("posenc_t5_tiny", tmp_path, *EPOCHS, "--max-epoch", int(name.split("_")[1])).succeeded()
     else:
         shutil.copy(path, tmp_path / "checkpoint_last.pt")
@@ -56,7 +56,7 @@ def full_disk():
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """Return a list of functions. Each function runs instead of one pause between two attempts."""
+    """Return a list of functions. The first function replaces the first pause between two attempts to write, and so on."""
     found = []
     monkeypatch.setattr("time.sleep", lambda seconds: found and found.pop(0)())
     return found
@@ -80,7 +80,7 @@ def test_room_that_comes_in_time_is_used(full_disk, pauses, tmp_path):
     checkpoint_utils.torch_persistent_save(STATE, str(tmp_path / "checkpoint_last.pt"))
     found = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
     torch.testing.assert_close(found["model"]["weight"], STATE["model"]["weight"])
-    assert (tmp_path / "checkpoint_last.pt").stat().st_size < 2 * 4 * 300_000  # it contains nothing of the first attempt
+    assert (tmp_path / "checkpoint_last.pt").stat().st_size < 2 * 4 * 300_000  # the file contains no data of the first attempt
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -94,7 +94,7 @@ def test_the_message_says_where_the_next_training_begins(full_disk, pauses, tmp_
 
 
 def test_a_copy_needs_no_room(tmp_path, full_disk, caplog):
-    """The disk is full after the first checkpoint is written. The copy checkpoint_last.pt is then a link.
+    """The disk is full after the first checkpoint is written. checkpoint_last.pt is then a link to this checkpoint, not a copy.
 
     The next training run can therefore start from this checkpoint.
     """
@@ -137,7 +137,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(fairseq, tmp_path, name):
 
 @pytest.fixture
 def count():
-    """Return the best loss and the number of validations since then, from fairseq-train."""
+    """Return the state of early stopping in fairseq-train: best loss, and number of validations without improvement."""
     from fairseq_cli.train import should_stop_early
 
     yield vars(should_stop_early)
@@ -159,8 +159,8 @@ def test_patience_counts_the_validations_before_an_interruption(count):
 
     assert resume(4, reset_meters=True) == saved and count == {}
     assert resume(4) == saved and count == {"best": 2.0, "num_runs": 3}
-    with pytest.raises(SystemExit) as ended:  # training had stopped. One more epoch would lead to another model
+    with pytest.raises(SystemExit) as ended:  # early stopping had ended the training run. One more epoch would change the model
         resume(3)
     assert ended.value.code == 0
-    del saved["early_stopping"]  # as in a checkpoint without the count
+    del saved["early_stopping"]  # a checkpoint of stock fairseq does not contain this state
     assert resume(3) == saved

@@ -15,7 +15,7 @@ READ_FILES = [name for name in registry.names() if registry.card(name).side_file
 
 @pytest.fixture(scope="module")
 def structured(fairseq, tmp_path_factory):
-    """Return the same commands on data with a random tree and a random order for every sentence."""
+    """Return an object that runs fairseq's commands on data with a random tree and a random order for every sentence."""
     folder = tmp_path_factory.mktemp("structured")
     text, data, draw = fairseq.data.parent, folder / "binary", random.Random(1)
     shutil.copytree(fairseq.data, data)

@@ -1,4 +1,7 @@
-"""Training runs of stock `transformer`, compared with this plugin's model: same parameters, order, initial values and updates."""
+"""Compare training runs of stock `transformer` and of this plugin's model.
+
+The parameters, their order, their initial values and all updates are equal.
+"""
 
 import re
 
@@ -37,7 +40,7 @@ def test_parameters_have_the_order_of_stock(fairseq, arch, learned, options):
     names = [name.replace("embed_positions", "position.methods.0") for name, _ in stock.named_parameters()]
     assert [name for name, _ in ours.named_parameters()] == names
     assert [value.shape for value in ours.parameters()] == [value.shape for value in stock.parameters()]
-    if not learned:  # stock fairseq draws its table twice
+    if not learned:  # with learned positions, stock fairseq draws the table twice, so later random numbers differ
         for (name, value), expected in zip(ours.named_parameters(), stock.parameters()):
             assert torch.equal(value, expected), name
 

@@ -1,4 +1,4 @@
-"""Training with the options that researchers use. Tests check the effect of each option, not only that it runs."""
+"""Training with the options that researchers use. Tests check the effect of each option, not only that training succeeds."""
 
 import re
 import shutil
@@ -66,7 +66,7 @@ def test_a_model_learns(shaw):
 
 
 def test_no_dropout_is_no_dropout(fairseq, tmp_path):
-    """Two seeds lead to one result. The initial weights come from a checkpoint."""
+    """Without dropout, two seeds have the same result. Both training runs start from the weights of one checkpoint."""
     begin = tmp_path / "begin"
     fairseq.train("posenc_t5_tiny", begin, "--max-update", 1).succeeded()
     states = []
@@ -81,7 +81,7 @@ def test_no_dropout_is_no_dropout(fairseq, tmp_path):
 
 
 def test_checkpointed_activations_change_nothing(fairseq, tmp_path):
-    """Dropout draws the same random numbers when a layer runs again."""
+    """If a layer is computed again in the backward pass, dropout draws the same random numbers."""
     states = []
     for name, options in (("plain", []), ("checkpointed", ["--checkpoint-activations"])):
         fairseq.train("posenc_tupe_rel_tiny", tmp_path / name, *options).succeeded()
@@ -206,9 +206,9 @@ def two_workers(fairseq, backend: str, *training) -> list:
 
 @pytest.mark.slow
 def test_two_workers_train_as_one(fairseq, tmp_path):
-    """Two workers with 4 sentences have the results of one worker with two batches of 4 sentences per update.
+    """Two workers with 4 sentences each have the result of one worker with two batches of 4 sentences per update.
 
-    They can be resumed.
+    The training run with two workers is also resumed.
     """
 
     def training(folder: Path, updates: int) -> list:
@@ -238,14 +238,14 @@ def test_the_other_backend_goes_as_far_as_stock_on_a_cpu(fairseq, tmp_path):
 
 
 def own_error(workers) -> str:
-    """Return the error that ended the training. A worker whose peer stopped first reports a lost connection instead."""
+    """Return the error that ended the training run. The worker that stopped later only reports a lost connection."""
     errors = [last_error(worker.output) for worker in workers]
     return next((error for error in errors if "Connection closed by peer" not in error), errors[0])
 
 
 @pytest.mark.parametrize("arch", ["posenc_tupe_rel_tiny", "posenc_universal_tiny"])
 def test_torch_shares_every_gradient(fairseq, arch):
-    """torch's DistributedDataParallel, with a group of one, fails if a parameter has no part in the loss."""
+    """torch's DistributedDataParallel with one process fails if the loss does not depend on a parameter."""
     given = [str(fairseq.data), "--arch", arch, *fairseq.tiny, "--source-lang=fw", "--target-lang=bw"]
     args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), given)
     task = tasks.setup_task(convert_namespace_to_omegaconf(args).task)
@@ -255,14 +255,15 @@ def test_torch_shares_every_gradient(fairseq, arch):
         shared = torch.nn.parallel.DistributedDataParallel(model)
         for _ in range(2):
             shared(*SENTENCES)[0].logsumexp(-1).sum().backward()
-        del shared  # ending the group would hold Python's lock while it waits for a thread, which may wait for the lock
+        # Otherwise, destroy_process_group would wait for a thread and hold Python's lock. The thread may wait for this lock.
+        del shared
     finally:
         torch.distributed.destroy_process_group()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_a_copy_of_a_folder_resumes(fairseq, shaw, tmp_path):
-    """A checkpoint does not contain its path."""
+    """A checkpoint can be copied to another folder, because a checkpoint does not contain its path."""
     shutil.copy(shaw, tmp_path / "checkpoint_last.pt")
     options = ["--encoder-layers", 2, "--decoder-layers", 2, "--share-all-embeddings", "--max-update", 61, "--dropout", 0]
     assert "@ 60 updates" in fairseq.train("posenc_shaw_tiny", tmp_path, *options).succeeded()

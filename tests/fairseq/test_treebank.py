@@ -1,4 +1,4 @@
-"""Every method that reads trees or graphs, from CoNLL-U to preparation, three updates and generation."""
+"""Test every method that reads trees or graphs: conversion from CoNLL-U, preparation, three updates and decoding."""
 
 import dataclasses
 import random
@@ -14,7 +14,7 @@ OPTIONS = ["--task", "posenc_translation", "--encoder-position"]
 
 
 def readers() -> list[str]:
-    """Return the specs of the encoder, with the tree of a sentence and, if a method reads graphs, with its graph."""
+    """Return the encoder specs of all methods that read trees. A method that also reads graphs has a second spec."""
     found = []
     for name in registry.names():
         card, options = registry.card(name), registry.declaration(name).options
@@ -26,7 +26,7 @@ def readers() -> list[str]:
 
 
 def sentence(draw: random.Random) -> list[str]:
-    """Return CoNLL-U lines as in real treebanks. Trees are arbitrary, so that edges cross. Graphs have empty nodes and cycles."""
+    """Return CoNLL-U lines as in real treebanks. Edges of trees may cross. Graphs have empty nodes and cycles."""
     count = draw.randrange(1, 12)
     forms = ["".join(draw.choice("abcdef") for _ in range(draw.randrange(1, 4))) for _ in range(count)]
     heads, order = [0] * count, draw.sample(range(count), count)
@@ -39,7 +39,7 @@ def sentence(draw: random.Random) -> list[str]:
         deps.append(f"{draw.randrange(1, count + 1)}:{draw.choice(['ref', 'conj:and'])}")
     graph[draw.randrange(count)].append(f"{empty}.1:orphan")
     if count > 2:
-        graph[order[-1]] = [f"{empty}.1:conj"]  # reached only through the empty node
+        graph[order[-1]] = [f"{empty}.1:conj"]  # the only edge to this word comes from the empty node
     for number, (form, head, relation, deps) in enumerate(zip(forms, heads, relations, graph), 1):
         if number == 2:
             lines.append("2-3\tau\t_\t_\t_\t_\t_\t_\t_\t_" if count > 2 else "# two words")
@@ -51,7 +51,7 @@ def sentence(draw: random.Random) -> list[str]:
 
 @pytest.fixture(scope="module")
 def treebank(fairseq, tmp_path_factory):
-    """Return the same commands on a treebank in two languages, in subwords."""
+    """Return an object that runs fairseq's commands on a treebank in two languages. The text is split into subwords."""
     folder, draw = tmp_path_factory.mktemp("treebank"), random.Random(5)
     for part, size in SIZES.items():
         for language in ("fw", "bw"):
@@ -73,7 +73,7 @@ def treebank(fairseq, tmp_path_factory):
 
 
 def test_the_treebank_is_like_a_real_one(treebank):
-    """It has crossing edges, graphs that are not trees, and paths through empty nodes."""
+    """The treebank has crossing edges, graphs that are not trees, and paths through empty nodes."""
     sentences = [SideFiles(treebank.data / "train.fw-bw.fw", ["heads", "edges"])[number] for number in range(SIZES["train"])]
     arcs = [[sorted((word, head)) for word, head in enumerate(one.heads.tolist()) if head >= 0] for one in sentences]
     assert any(a < c < b < d for one in arcs for a, b in one for c, d in one)

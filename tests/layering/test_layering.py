@@ -1,4 +1,4 @@
-"""Rules of imports: no import of a higher level, no fairseq in the core, and no torch in modules that only read cards."""
+"""Rules of imports: no import from a higher level, no fairseq in the core, and no torch in modules that only read cards."""
 
 import ast
 import subprocess
@@ -106,6 +106,6 @@ def test_light_commands_bring_no_torch(command):
 
 
 def test_fairseq_loads_the_plugin_with_user_dir():
-    """If fairseq is already imported, as with --user-dir, the package registers its model. Otherwise it does not."""
+    """If fairseq is already imported (--user-dir), the package registers its model. Otherwise, fairseq is not imported."""
     assert "fairseq_posenc.host.models.transformer.model" in loaded("import fairseq\nimport fairseq_posenc")
     assert "fairseq" not in loaded("import fairseq_posenc")

@@ -34,7 +34,7 @@ ORACLES = [oracle for module in _MODULES for oracle in module.ORACLES]
 def cases(wanted) -> list:
     """Return (oracle, options, site) of every selected oracle.
 
-    The quick tier has the defaults at the first site of each oracle.
+    Cases with other options, or at other sites than the first, are marked as variants. The quick tier skips variants.
     """
     return [
         pytest.param(

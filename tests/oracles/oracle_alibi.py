@@ -8,7 +8,7 @@ from fairseq_posenc.testing.reference import Oracle, product
 def slopes(heads: int) -> list:
     power = 2 ** int(math.log2(heads))
     found = [2 ** (-8 * i / power) for i in range(1, power + 1)]
-    # If the number of heads is not a power of two, every second slope of `2 * power` heads is added.
+    # If the number of heads is not a power of two, add every second slope of a model with `2 * power` heads.
     return found if power == heads else found + slopes(2 * power)[0::2][: heads - power]
 
 
@@ -20,7 +20,8 @@ def uses(at) -> list:
 def penalty(at, distance: float, sides: int = 1) -> float:
     """Return the penalty of this head: the slope times the distance.
 
-    The heads that use the method are divided into `sides` groups of equal size. Each group of n heads has the slopes of n heads.
+    The heads that use the method are divided into `sides` groups of equal size. The slopes of a group of n heads are the
+    slopes of a model with n heads.
     """
     used = uses(at)
     if at.head not in used:

@@ -15,7 +15,7 @@ def score(q, k, t, s, at):
 
 
 def convolution(values, column, seen, at):
-    """Return a depthwise convolution of the values. Distances beyond the kernel are left out, and not clipped."""
+    """Return a depthwise convolution of the values. Keys beyond the kernel are ignored. Their distances are not clipped."""
     reach, t, total = at["max_distance"], at.query_ids[column], at.own("kernel_bias").copy()
     for row in seen:
         delta = at.key_ids[row] - t

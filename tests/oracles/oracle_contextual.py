@@ -18,11 +18,11 @@ def between(z: np.ndarray, p: float) -> float:
 
 
 def row_cope(q, k, column, seen, at):
-    """Contextual positions (Golovneva et al. 2024): the distance of a key is the sum of the gates on the path to it."""
+    """Contextual positions (Golovneva et al. 2024): the distance of a key is the sum of the gates from the query to the key."""
     content = {row: product(q[column], k[row], None, None, at) for row in seen}
     gates = {row: 1 / (1 + math.exp(-logit)) for row, logit in content.items()}
     size = 1 if at["scale"] == "paper" else 1 / math.sqrt(len(q[column]))
-    end = max(seen) if at.site == "cross" else column  # a query of another sequence counts from the last word of the source
+    end = max(seen) if at.site == "cross" else column  # in cross-attention, distances start at the last word of the source
     out = []
     for s in seen:
         p = sum(gates[j] for j in seen if min(s, end) <= j <= max(s, end))

@@ -19,7 +19,7 @@ def base_bias(head: int, t, s, at) -> float:
     if at["base"] == "alibi":
         return -slopes(at.heads)[head] * distance
     if at["base"] == "kerple_log":
-        side = 1 if not at.causal and s > t else 0  # a decoder has only one side
+        side = 1 if not at.causal and s > t else 0  # in a decoder, keys are only on the left
         power, rate = (0.01 + softplus(at.parameters[f"base.{name}"][at.layer, head, side]) for name in ("power", "rate"))
         return -power * math.log(1 + rate * distance)
     # fire: a network of the distance divided by the position of the query. Each layer has its own network

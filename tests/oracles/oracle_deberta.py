@@ -1,4 +1,7 @@
-"""Disentangled attention of DeBERTa (He et al. 2021), and with absolute positions in the queries of the last layer."""
+"""Disentangled attention of DeBERTa (He et al. 2021).
+
+In deberta_emd, absolute positions are added to the input of the queries in the last layer.
+"""
 
 import math
 
@@ -43,7 +46,7 @@ def score(q, k, t, s, at):
     parts = [q @ k]
     if at["terms"] in ("both", "c2p"):
         parts.append(q @ projected("k", place_in_table(t - s, at), at))
-    # the paper has the index D(s,t) in the term of the keys. The authors' code has D(t,s), as in the term of the queries
+    # In the term of the keys, the paper uses row D(s,t). The authors' code uses D(t,s), as in the term of the queries.
     if at["terms"] in ("both", "p2c"):
         parts.append(k @ projected("q", place_in_table(s - t if at["index"] == "paper" else t - s, at), at))
     return sum(parts) / math.sqrt(len(parts) * len(q))

@@ -36,14 +36,14 @@ def score_kerple_power(q, k, t, s, at):
 
 
 def score_sandwich(q, k, t, s, at):
-    """Subtract the largest value of the product of two sinusoids, and divide by the slope of the head, as in ALiBi."""
+    """Add the product of both sinusoids, minus its largest value, divided by 8 h / H for head h (from 1 to H)."""
     half, first = at["width"] // 2, at["first"]
     total = sum(math.cos((s - t) / 10000 ** (j / half)) for j in range(first, first + half))
     return product(q, k, t, s, at) + (total - half) / (8 * (at.head + 1) / at.heads)
 
 
 def score_fire(q, k, t, s, at):
-    """The MLP reads the distance divided by the position of the query, or by the threshold if the position is smaller."""
+    """The MLP reads the distance, divided by the larger of two numbers: the position of the query and the threshold."""
 
     def own(name):
         return at.parameters[name] if at["share"] == "layers" else at.parameters[name][at.layer]
@@ -100,7 +100,7 @@ ORACLES = [
         defaults={"hidden": 32, "threshold": 512.0, "share": "layers"},
         cases=[
             ({}, "encoder decoder cross"),
-            ({"threshold": 2.0}, "encoder decoder cross"),  # a threshold that short sentences exceed
+            ({"threshold": 2.0}, "encoder decoder cross"),  # the sentences of the test are longer than this threshold
             ({"hidden": 9, "threshold": 20.0}, "encoder decoder"),
             ({"share": "none"}, "encoder decoder cross"),
         ],

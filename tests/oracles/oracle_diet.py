@@ -1,4 +1,7 @@
-"""DIET (Chen et al. 2021): scores of positions that do not depend on words, relative, absolute and with Linformer's keys."""
+"""DIET (Chen et al. 2021): relative positions, absolute positions, and absolute positions with Linformer's keys.
+
+The scores of positions do not depend on the words.
+"""
 
 import math
 
@@ -8,7 +11,7 @@ from fairseq_posenc.testing.reference import Oracle, linear, softmax, split
 
 
 def content(q, k, at) -> float:
-    """Return the scaled product of words. The equations of the paper print the width of the model, not of the head."""
+    """Return the scaled product of words. The paper's equations contain the width of the model instead of the head width."""
     return q @ k / math.sqrt(len(q) * at.heads if at["scale"] == "model" else len(q))
 
 
@@ -22,7 +25,7 @@ def score_abs(q, k, t, s, at):
 
 
 def mixed(name: str, inputs: np.ndarray, seen: list, at) -> np.ndarray:
-    """Return E X of the visible keys. Heads share E, whose columns belong to positions."""
+    """Return E X of the visible keys. All heads use the same E. A column of E belongs to a position."""
     table = at.parameters[name]
     mixer = table[at.layer if len(table) > 1 else 0]
     return sum(np.outer(mixer[:, at.key_ids[row]], inputs[row]) for row in seen)

@@ -13,7 +13,7 @@ def allowed(t, s, at):
 
 
 def head(values, t, seen, at):
-    """Compute a head without queries and keys. Every channel has its own scores, and a gate adds the token itself."""
+    """Compute a head without queries and keys. Every channel has its own scores. A gate mixes the sum with the token itself."""
     hidden = [np.where(v > 0, v, np.exp(v) - 1) for v in values]
     c, here = at["temperature"], hidden[t]
     summed = np.zeros(len(here))

@@ -15,17 +15,17 @@ from .oracle_sinusoidal import sinusoid
 
 
 def before(words, i, separator) -> int:
-    """Count separators before each word: a separator is the last word of its sentence."""
+    """Count the separators before word i. A separator is the last word of its sentence."""
     return sum(word == separator for word in words[:i])
 
 
 def opened(words, i, separator) -> int:
-    """Count separators up to each word: a separator is the first word of its sentence."""
+    """Count the separators up to and including word i. A separator is the first word of its sentence."""
     return sum(word == separator for word in words[: i + 1])
 
 
 def inside(words, i, separator) -> int:
-    """Count the words between the last separator before this word and this word."""
+    """Count the words between word i and the last separator before word i. Without such a separator, return i."""
     return next((back for back in range(i) if words[i - 1 - back] == separator), i)
 
 
@@ -76,7 +76,7 @@ def label(words, i, source, at) -> int:
 
 
 def vector(number, width, at, name="table"):
-    """Return the vector of a sentence, by its number from 1."""
+    """Return the vector of a sentence. The first sentence has number 1."""
     if at["vectors"] == "learned":
         table = at.parameters[name]
         return table[min(number, len(table)) - 1]
@@ -118,7 +118,7 @@ def placed(x, i, words, at):
 def tags(t, s, words, source, at) -> tuple[int, int]:
     """Return the sentence numbers of a query and a key.
 
-    In cross-attention, the query has the number of the translated sentence.
+    In cross-attention, the number of the query is the number of the source sentence that is being translated.
     """
     if at.site == "cross":
         return min(opened(words, t, at["separator"]), sentences(source, at["separator"]) - 1), before(source, s, at["separator"])
@@ -177,7 +177,10 @@ GROUP = Oracle(
 
 
 def offset(length, positions, block, gap_before) -> int:
-    """Return the offset of a sentence in a block of its length, with one gap before one of the blocks."""
+    """Return the offset of a sentence. The positions are divided into blocks of the length of the sentence.
+
+    The remaining positions are a gap before the block `gap_before`.
+    """
     if 2 * length >= positions:
         return 0
     return block * length + (positions % length if block >= gap_before else 0)

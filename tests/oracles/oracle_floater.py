@@ -1,7 +1,7 @@
 """FLOATER (Liu et al. 2020): positions on the path of an ordinary differential equation, solved by a Runge-Kutta loop.
 
-If paths begin at random, the reference integrates p itself. If paths begin as sinusoids, it integrates p without the rotation of
-the sinusoids: d/dt [R(-t) p] = Delta R(-t) network(t Delta, p), where R(t) rotates each pair by t w_k.
+With start=random, the oracle integrates p itself. With start=sinusoidal, the oracle integrates R(-t) p, where R(t) rotates each
+pair of channels by t w_k: d/dt [R(-t) p] = Delta R(-t) network(t Delta, p).
 """
 
 import math
@@ -64,7 +64,7 @@ def embed(x, ids, at):
 DEFAULTS = {
     "at": "layers", "share": "all", "start": "sinusoidal", "delta": 0.01, "solver": "rk4", "substeps": 1, "adjoint": False,
 }  # fmt: skip
-REACH = 12  # with random weights, paths would grow with time, so that no comparison would be possible
+REACH = 12  # with random weights, longer paths would have too large values for a comparison
 
 ORACLES = [
     Oracle(

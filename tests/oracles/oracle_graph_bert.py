@@ -24,7 +24,7 @@ def colour(word: int, joined: list, rounds: int) -> int:
 
 
 def walk(size: int, joined: list, normalise: str) -> np.ndarray:
-    """Return 0.15 sum_k 0.85^k A'^k, the series of the inverse."""
+    """Return 0.15 sum_k 0.85^k A'^k. This sum equals 0.15 times the inverse of (I - 0.85 A')."""
     degree = [max(len(neighbours(word, joined)), 1) for word in range(size)]
     matrix = np.zeros((size, size))
     for i in range(size):

@@ -1,4 +1,7 @@
-"""Methods 1, 3 and 4 of Huang et al. (2020): a factor for every distance, a gate and a vector for every signed distance."""
+"""Methods 1, 3 and 4 of Huang et al. (2020).
+
+Method 1 has a factor for every distance. For every signed distance, method 3 has a gate and method 4 has a vector.
+"""
 
 import math
 

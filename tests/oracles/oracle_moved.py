@@ -1,4 +1,4 @@
-"""Evaluation of the methods that change positions in training: SHAPE, randomised positions, CAPE.
+"""Positions in evaluation, for the methods that draw random positions in training: SHAPE, randomised positions and CAPE.
 
 tests/oracles/test_moved.py compares the random positions in training with the equations.
 """

@@ -12,9 +12,9 @@ def sigmoid(x: float) -> float:
 
 
 def factor(j: int, side: int, at) -> np.ndarray:
-    """Return H_j = I - beta_j w_j w_j^T of one head. Words before the first word are zero."""
+    """Return H_j = I - beta_j w_j w_j^T of one head. The convolution uses zeros for words before the sentence."""
     own = {name: table[at.layer, side] for name, table in at.parameters.items()}
-    words = [i for i in at.real if i <= j]  # the last word is the word itself
+    words = [i for i in at.real if i <= j]  # word j is the last word of this list
 
     def projected(i):
         x = at.inputs[1][i]

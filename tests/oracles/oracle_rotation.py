@@ -24,7 +24,7 @@ def turned(x: np.ndarray, position: float, frequencies: list, layout: str) -> np
 
 def score_xpos(q, k, t, s, at):
     if s > t:
-        return math.nan  # otherwise, the factor would grow with distance
+        return math.nan  # for later keys, the factor would grow with distance
     width, layout = len(q), at["layout"]
     q, k = (rotated(x, position, layout, 1.0, at["base"]) for x, position in ((q, t), (k, s)))
     total = 0.0
@@ -35,8 +35,10 @@ def score_xpos(q, k, t, s, at):
 
 
 def yarn(i: int, width: int, at) -> float:
-    """Return the frequency of pair i: unchanged if it turns often within the trained length, divided by f if it does not turn
-    once.
+    """Return the frequency of pair i.
+
+    A pair that turns often within the trained length keeps its frequency. If a pair does not complete one turn, its frequency
+    is divided by the factor. Between these limits, the frequency is interpolated.
     """
     base, trained = at["base"], at["trained"]
 
@@ -49,8 +51,10 @@ def yarn(i: int, width: int, at) -> float:
 
 
 def llama3(theta: float, at) -> float:
-    """Keep waves that turn more than `high` times within the trained length, slow down waves that turn less than `low` times,
-    and interpolate the other waves.
+    """Return the scaled frequency of a pair.
+
+    A pair that turns more than `high` times within the trained length keeps its frequency. If a pair turns less than `low`
+    times, its frequency is divided by the factor. Between these limits, the frequency is interpolated.
     """
     turns = at["trained"] * theta / (2 * math.pi)
     if turns > at["high"]:
@@ -62,7 +66,7 @@ def llama3(theta: float, at) -> float:
 
 
 def frequencies(width: int, length: int, at) -> list:
-    """Return the frequencies of all pairs for this length. The frequencies before scaling decide which pairs rotate."""
+    """Return the frequencies of all pairs for this length. The frequency before scaling decides whether a pair rotates."""
     plain = [at["base"] ** (-2 * i / width) for i in range(width // 2)]
     scaled = scaled_frequencies(width, length, at)
     return [x if kept(i, theta, width // 2, at) else 0.0 for i, (x, theta) in enumerate(zip(scaled, plain))]
@@ -88,7 +92,7 @@ def scaled(q, k, t, s, length: int, at) -> float:
     width = int(len(q) * at["fraction"]) // 2 * 2  # an even number of channels
     omega = frequencies(width, length, at)
     q, k = (turned(x, position, omega, at["layout"]) for x, position in ((q, t), (k, s)))
-    if at["scaling"] == "yarn":  # sine and cosine contain the factor, so channels that are not rotated do not have it
+    if at["scaling"] == "yarn":  # only the rotated channels are multiplied by this factor
         sharper = np.where(np.arange(len(q)) < width, 0.1 * math.log(at["factor"]) + 1, 1)
         q, k = sharper * q, sharper * k
     return q @ k / math.sqrt(len(q))
@@ -99,7 +103,7 @@ def score_scaled(q, k, t, s, at):
 
 
 def row_dynamic(q, k, column, seen, at):
-    # length of the source sentence. A causal query counts its visible keys, otherwise decoding would differ from teacher forcing
+    # The length is the number of keys. With a causal mask, only visible keys count, as in a decoding step.
     length = at.query_ids[column] + 1 if at.causal else max(at.key_ids[row] for row in at.real) + 1
     return [scaled(q[column], k[row], at.query_ids[column], at.key_ids[row], length, at) for row in seen]
 
@@ -132,7 +136,7 @@ ORACLES = [
             ({"scaling": "ntk"}, "encoder decoder cross"),
             ({"scaling": "ntk", "factor": 4.0, "base": 50.0}, "encoder"),
             ({"scaling": "yarn"}, "encoder decoder cross"),
-            ({"scaling": "yarn", "factor": 4.0, "base": 20.0}, "encoder"),  # a ramp with a value between 0 and 1
+            ({"scaling": "yarn", "factor": 4.0, "base": 20.0}, "encoder"),  # some frequencies are interpolated
             ({"scaling": "yarn", "fraction": 0.5, "trained": 2048, "layout": "interleaved"}, "encoder"),
             ({"scaling": "llama3", "trained": 16, "base": 20.0}, "encoder decoder cross"),
             ({"scaling": "llama3", "trained": 32, "base": 20.0, "layout": "interleaved"}, "encoder"),

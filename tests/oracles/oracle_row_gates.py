@@ -15,7 +15,7 @@ def log_sigmoid(x: float) -> float:
 
 
 def summed(edge, column, s, seen, at) -> float:
-    """Return the sum over the gates of the words from a key to the query."""
+    """Return the sum of the logarithms of the gates from a key to the query."""
     first, last = (s, column - 1) if at["sum"] == "from_key" else (s + 1, column)
     return sum(log_sigmoid(edge(j)) for j in seen if first <= j <= last)
 

@@ -8,9 +8,9 @@ from . import oracle_rnn, oracle_shaw
 
 
 def part(name: str, at):
-    """Return the place as one of the two methods reads it."""
+    """Return `at` with the parameters and options of one of the two methods, `rnn` or `shaw`."""
     own = {key.removeprefix(f"{name}."): x for key, x in at.parameters.items() if key.startswith(f"{name}.")}
-    options = {**at.options, "keys": True, "values": True, "tie": False}  # Shaw's vectors are used in full
+    options = {**at.options, "keys": True, "values": True, "tie": False}  # keys and values have separate vectors
     return dataclasses.replace(at, parameters=own, options=options)
 
 

@@ -28,7 +28,7 @@ def embed(x, ids, at):
 
 
 def before_layer(x, ids, at):
-    """Add the vectors before layers except the first, whose input already contains them."""
+    """Add the vectors before every layer except the first. The input of the first layer already contains the vectors."""
     return x if at.layer == 0 else embed(x, ids, at)
 
 

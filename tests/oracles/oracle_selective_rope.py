@@ -10,13 +10,13 @@ from .oracle_rope import rotated
 
 
 def unit(x: np.ndarray, heads: int) -> np.ndarray:
-    """Divide the channels of every head by their length."""
+    """Divide the vector of every head by its Euclidean norm."""
     slices = [split(x, head, heads) for head in range(heads)]
     return np.concatenate([part / math.sqrt(part @ part) for part in slices])
 
 
 def angles(column: int, at) -> np.ndarray:
-    """Return the sum over all words up to this word: [pairs of this head]."""
+    """Return the angles of this head, [pairs]. They are sums over all words up to this word."""
     own = {name: table[at.layer] for name, table in at.parameters.items()}
     words = [j for j in at.real if j <= column]
     x = [unit(at.inputs[1][j], at.heads) for j in words]

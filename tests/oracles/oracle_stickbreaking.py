@@ -24,7 +24,7 @@ def allowed(t, s, at):
 
 
 def shares(q, k, column, seen, at) -> dict:
-    """Return column -> weight, for all keys that the query can attend to. The token itself has the remaining weight."""
+    """Return column of the key -> weight, for all keys in `seen`. The remaining weight is the weight of the token itself."""
     found, remains = {}, 1.0
     for s in sorted((s for s in seen if s != column), reverse=to_the_left(at)):  # from near to far keys
         part = sigmoid(product(q[column], k[s], None, None, at))
@@ -39,7 +39,10 @@ def row(q, k, column, seen, at):
 
 
 def plus(v, column, seen, at):
-    """Return the vector that moves the remaining weight from the token itself to the learned vector, or to nothing."""
+    """Return the correction of the output if the token itself does not receive the remaining weight.
+
+    With rest=bias, the learned vector receives this weight. With rest=drop, no vector receives it.
+    """
     if at["rest"] == "self":
         return 0
     own = Oracle("stickbreaking", [])

@@ -21,7 +21,9 @@ def projected(side: str, row: int, at) -> np.ndarray:
 
 def absolute(t, s, at) -> float:
     query_row, key_row = t + 1, s + 1
-    if at["untie_first"]:  # rows 0 and 1 are for theta 1 and theta 2. The row of the first token has priority over its column
+    # Row 0 of the table is for theta 1 (the query is the first token), row 1 for theta 2 (the key is the first token).
+    # If both are the first token, theta 1 is used.
+    if at["untie_first"]:
         if t == 0:
             query_row = key_row = 0
         elif s == 0:

@@ -34,7 +34,7 @@ def embed(x, ids, at):
 
 
 def score(q, k, t, s, at):
-    """Compute the score. The input is U + P. Heads with the other order need U + P', so (P' - P) W is added to q and k."""
+    """Compute the score. The input is U + P. Heads with the other word order read U + P', so (P' - P) W is added to q and k."""
     if at["fuse"] == "heads" and at.layer == 0 and at.head < (at["heads"] or at.heads // 2):
         number = places(at.sentence)
         width = len(q) * at.heads

@@ -30,7 +30,7 @@ def positions(oracle, kind: str):
 @pytest.mark.parametrize("oracle, options, site", cases(lambda oracle: not (oracle.random or oracle.head or oracle.output)))
 def test_scores(oracle, options, site, kind):
     if kind == "counted":
-        whole = oracle.row is not None or reads_sentences(oracle)  # then queries and keys are the same sentence
+        whole = oracle.row is not None or reads_sentences(oracle)  # then self-attention has the same number of queries and keys
         keys = 4 if whole and site != "cross" else 6
         compare_scores(oracle, options, site, (np.arange(4), np.arange(keys)), ())
     elif oracle.row is None and not reads_sentences(oracle):

@@ -1,4 +1,4 @@
-"""Complex embeddings: exact values, the properties in the paper, and different words."""
+"""Complex embeddings: exact values, the properties that the paper states, and sentences with different words."""
 
 import numpy as np
 import pytest

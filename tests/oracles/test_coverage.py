@@ -14,7 +14,7 @@ def test_every_method_has_an_oracle(name):
     assert own, f"{name} needs tests/oracles/oracle_{name}.py"
     sites = {site for oracle in own for _, sites in oracle.cases for site in sites.split()}
     assert sites == set(posenc.card(name).all_sites)
-    options = {row[0] for row in parsing.option_rows(name)} - {"layers"}  # the choice of layers is independent of the method
+    options = {row[0] for row in parsing.option_rows(name)} - {"layers"}  # `layers` is the same option for every method
     assert options == {option for oracle in own for given, _ in oracle.cases for option in given}
     for oracle in own:
         assert options == set(oracle.defaults)

@@ -146,7 +146,7 @@ def test_its_page_says_so(name):
 
 
 def test_the_exponent_of_kerple_power_is_a_sigmoid():
-    """A clamp has no gradient at its limits. A sigmoid stays within the limits and has a gradient."""
+    """Beyond its limits, a clamp has no gradient. A sigmoid stays within the limits and always has a gradient."""
     attn = attention("kerple_power", "decoder")
     for raw in (-3.0, 0.0, 3.0):
         fill(attn.position.power, raw)
@@ -187,7 +187,7 @@ def test_fire_shares_its_network_by_default():
 def test_steps_of_universal_count_the_layers_that_use_it():
     dims = Dims(C, H, 4, 12, 12)
     site = posenc.attention.site_positions.SitePositions(parsing.build("universal:layers=1/3", dims, "encoder"), dims, "encoder")
-    at = Positions.counted(0, 1)  # position 0 adds only the vector of the step, and ones from its cosines
+    at = Positions.counted(0, 1)  # at position 0, sines are 0 and cosines are 1. The rest is the vector of the step
     ctx = site.begin(AttentionContext(at, at))
     added = [site.apply_chain("before_layer", torch.zeros(1, 1, C), ctx=site.at_layer(ctx, layer)) for layer in range(4)]
     first, second = (torch.tensor([math.sin(step), math.cos(step) + 1]) for step in (1, 2))
@@ -204,7 +204,7 @@ def test_the_last_bucket_of_t5_begins_at_91():
 
 
 def test_what_the_survey_counts_of_tupe():
-    """n (d + 2) consists of n d for the position vectors, and 2 n for the relative bias, a scalar per distance."""
+    """In n (d + 2), the survey counts n d for the position vectors, and 2 n for the relative bias: one scalar per distance."""
     counted = [registry.card(name).survey_parameters for name in ("tupe_abs", "tupe_rel")]
     assert counted == ["2 d^2 + n d", "2 d^2 + n (d+2)"]
 

@@ -43,7 +43,7 @@ def tokens_of(sentences, words):
 
 
 def context(site, sources=SOURCES, targets=TARGETS):
-    """Return the context of teacher forcing."""
+    """Return the AttentionContext for all positions at once, as in teacher forcing."""
     source = tokens_of(sources, SOURCE_WORDS)
     if site == "encoder":
         at = Positions.counted(0, source.size(1))
@@ -174,7 +174,7 @@ def matrix(entry, method, oracle, options, site, layer=0):
 
 
 def stepwise(entry, method, oracle, options, site, ctx, beams, sources, i, layer=0):
-    """Return the same numbers for one step of decoding: [rows or sources, H, 1 or beams, S]."""
+    """Return the numbers of `matrix` for one decoding step: [rows, H, 1, S], or [sources, H, beams, S] in cross-attention."""
     found = np.full((len(ctx.tokens), HEADS, ctx.queries.ids.size(1), ctx.tokens.size(1)), np.nan)
     for beam, words in enumerate(beams):
         b, t = divmod(beam, 2) if site == "cross" else (beam, 0)
@@ -214,7 +214,7 @@ def test_mask_of_group(oracle, options, site):
     assert found.dtype == torch.bool and found.size(1) == 1
     expected = matrix(entry, method, oracle, options, site)
     assert_close(found.expand(-1, HEADS, -1, -1), expected, 0)
-    assert np.nansum(expected, -1)[~np.isnan(expected).all(-1)].all()  # every query has a key
+    assert np.nansum(expected, -1)[~np.isnan(expected).all(-1)].all()  # every query can attend to at least one key
     for ctx, beams, sources, i in steps(site) if site != "encoder" else ():
         found = method.mask(ctx).expand(-1, HEADS, -1, -1)
         assert_close(found, stepwise(entry, method, oracle, options, site, ctx, beams, sources, i), 0)
@@ -345,7 +345,7 @@ def test_group():
 
 
 def offsets(monkeypatch, positions, length, **options):
-    """Return the positions of one sentence for every pair of a block and a gap, without repetitions."""
+    """Return the positions of one sentence for every pair (block, gap). Every pair is drawn once."""
     blocks = max(positions // length, 1)
     method = build("unifpe", {"range": positions, "plain": 0.0, **options}, "encoder").train()
     pairs = torch.tensor(list(itertools.product(range(blocks), repeat=2)))
@@ -479,7 +479,7 @@ def test_bilevel_positions_are_not_moved(name, bilevel):
 
 
 def test_no_tokens_are_one_sentence():
-    """Attention modules without a model have no tokens."""
+    """An attention module outside a model receives no tokens. The methods then assume one sentence."""
     at = Positions.counted(0, 5)
     for name in NAMES:
         method, ctx = build(name, {}, "encoder"), AttentionContext(at, at)

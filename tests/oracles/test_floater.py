@@ -45,9 +45,9 @@ def test_it_begins_as_sinusoids_of_any_length_and_odd_width():
 
 
 def test_one_step_towards_zero():
-    """A network computes h(p) = -p with ReLU(p) and a negative sign.
+    """For p > 0, the network computes h(p) = -p: ReLU, then multiplication by -1.
 
-    The test starts at p = 1 and takes one Runge-Kutta step of 0.1.
+    The test starts at p = 1 and computes one Runge-Kutta step of size 0.1.
     """
     floater = method("start=random,at=input,delta=0.1").double()
     with torch.no_grad():

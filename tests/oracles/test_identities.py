@@ -34,7 +34,7 @@ def pair(ours, theirs, site="encoder", **sizes):
 
 
 def equal(ours, theirs, atol=1e-9):
-    """Compare outputs of the full length, from the fused kernel and step by step."""
+    """Compare the outputs for N positions, with need_weights=True and with need_weights=False (fused kernel)."""
     torch.manual_seed(2)
     x, source = (torch.randn(N, 2, theirs.out_proj.in_features).double() for _ in range(2))
     y = source if theirs.positions.site == "cross" else x
@@ -44,19 +44,19 @@ def equal(ours, theirs, atol=1e-9):
 
 
 def constant(projection, vector):
-    """Set a projection so that it returns this vector for every word, or this vector in every head."""
+    """Change a projection so that it returns this vector for every word. A vector of head width is repeated for every head."""
     fill(projection.weight, 0.0)
     fill(projection.bias, torch.as_tensor(vector).repeat(projection.out_features // len(vector)))
 
 
 def along(attn, deltas):
-    """Return logits [H, deltas] of equal words. The query is far from position 0."""
+    """Return the logits [H, deltas] of a query at position 1000, for keys at these distances. All words are equal."""
     x = torch.zeros(len(deltas), 1, attn.q_proj.in_features, dtype=torch.double)
     return attn.scores(x[:1], x, torch.tensor([1000]), torch.tensor(deltas) + 1000)[0, :, 0].detach().numpy()
 
 
 def square(attn, n, keys=None):
-    """Return the same logits at counted positions: [H, T, S]."""
+    """Return the logits [H, T, S] of equal words at positions 0, 1, 2, ..."""
     x = torch.zeros(max(n, keys or n), 1, attn.q_proj.in_features, dtype=torch.double)
     return attn.scores(x[:n], x[: keys or n])[0].detach().numpy()
 
@@ -165,7 +165,7 @@ COUNTS = [
 
 @pytest.mark.parametrize("dims, spec, site, expected", COUNTS)
 def test_counts(dims, spec, site, expected):
-    # formulas of the cards, which the contract compares with the parameters
+    # Evaluate the formulas of the cards. The contract compares these formulas with the parameters.
     part = parsing.parse(spec, site).methods[0]
     assert registry.card(part.name).count(part.options, dims.at(site)) == expected
 
@@ -193,7 +193,7 @@ def test_tables_of_distances(spec, table, reach, site):
     fill(attn.position.get_parameter(table), torch.arange(-reach, reach + 1))
     deltas = [-50, -12, -11, -3, -1, 0, 1, 2, 4, 11, 30]
     assert np.array_equal(biases(attn, deltas), [np.clip(deltas, -reach, reach)] * H)
-    # a Toeplitz matrix from one vector of counted positions, also beyond the table
+    # consecutive positions lead to a Toeplitz matrix, also for distances beyond the table
     distance = np.arange(17) - np.arange(15)[:, None]
     assert np.array_equal(square(attn, 15, 17), [np.clip(distance, -reach, reach)] * H)
 
@@ -406,7 +406,7 @@ def test_huang3_with_equal_channels_is_huang2(share, site):
 def test_gated_product(queries, width, rows, heads):
     torch.manual_seed(0)
     q, k, gate = torch.randn(2, 2, queries, width), torch.randn(2, 2, 4, width), torch.randn(heads, 3, width)
-    at = torch.randint(3, (rows, queries, 4))  # several keys share a row, and their gradients are summed
+    at = torch.randint(3, (rows, queries, 4))  # several keys use the same row of the table, so the gradient of the row is a sum
     inputs = [x.double().requires_grad_() for x in (q, k, gate)]
     gates = inputs[2][:, at].transpose(0, 1).expand(2, 2, -1, -1, -1)
     expected = torch.einsum("bhti,bhsi,bhtsi->bhts", *inputs[:2], gates)
@@ -459,7 +459,7 @@ def test_da_without_weight_is_rectified_attention(site):
 @pytest.mark.parametrize("w, limit", [(0.5, 1 + math.exp(0.7)), (-0.5, 0.0)])
 def test_da_from_near_to_far(w, limit):
     attn = attention("da")
-    constant(attn.q_proj, [1.0] * 4), constant(attn.k_proj, [1.0] * 4)  # 4 / sqrt(4) for all
+    constant(attn.q_proj, [1.0] * 4), constant(attn.k_proj, [1.0] * 4)  # the score of every key is 4 / sqrt(4)
     fill(attn.position.weight, w), fill(attn.position.offset, 0.7)
     middle = (1 + math.exp(0.7)) / (1 + math.exp(0.7 - 2 * w))
     deltas = [0, -2, 2, -1000, 1_000_000]  # exponentials of these numbers would overflow
@@ -472,7 +472,7 @@ def test_blind_to_direction(spec):
     query, key = torch.randn(1, 1, C).double(), torch.randn(1, 1, C).double().expand(4, -1, -1)
     scores = attn.scores(query, key, torch.tensor([6]), torch.tensor([2, 10, 1, 11]))[0, :, 0].detach()
     close(scores[:, 0], scores[:, 1], atol=1e-12)
-    assert (scores[:, 0] - scores[:, 2]).abs().max() > 1e-3  # and not proportional to the distance
+    assert (scores[:, 0] - scores[:, 2]).abs().max() > 1e-3  # distances 4 and 5 have different scores
 
 
 # -- composite attention -------------------------------------------------------------------------------------------------
@@ -544,7 +544,7 @@ def test_gaussian_masses_of_the_encoder():
 def test_gaussian_masses_of_the_decoder():
     mass = moment("gaussian", "decoder", 0)  # offsets -1, 0, -1, 0, without later keys
     close(mass[6:], [[0.9414, 0.6995] * 2] * 6, atol=1e-4)
-    close(mass[0], [0.2420, 0.3989] * 2, atol=1e-4)  # one key, at a distance of one standard deviation or 0
+    close(mass[0], [0.2420, 0.3989] * 2, atol=1e-4)  # the only key is one standard deviation from the mean, or at the mean
 
 
 @pytest.mark.parametrize("deviation", [1.0, 2.0])
@@ -654,7 +654,7 @@ def test_dense_synthesizer_without_weights_is_random_by_key(site):
 
 
 def test_dense_synthesizer_reads_the_query():
-    # In every head, W is applied to max(q, 0) for queries (2, -3, 0, 1). W is the index times the index of the position.
+    # In every head, q = (2, -3, 0, 1) and the logits are max(q, 0) W. W[i, s] = (i + 1) s for channel i and key position s.
     attn = attention("synthesizer_dense:form=minus")
     constant(attn.q_proj, [2.0, -3.0, 0.0, 1.0])
     fill(attn.position.table, torch.outer(torch.arange(1.0, 5), torch.arange(N)))
@@ -678,7 +678,7 @@ def unsoftplus(x):
 
 
 def test_kerple_with_power_one_is_alibi():
-    # heads whose slope is at least KERPLE's minimum of 0.01
+    # only heads with a slope of at least 0.01 are compared, because this is KERPLE's minimum
     kerple, slopes = attention("kerple_power", "decoder", 8), torch.tensor(SLOPES[8][:6])
     fill(kerple.position.power, math.log(0.99 / 1.00))  # 0.01 + 1.99 sigmoid = 1
     fill(kerple.position.rate[:, :6], unsoftplus(slopes - 0.01).unsqueeze(-1))
@@ -690,7 +690,7 @@ def test_kerple_in_closed_form():
     distance = np.array([0, 1, 2, 40])
     for power, rate, expected in (
         (unsoftplus(1.99), unsoftplus(0.49), 2 * np.log(1 + 0.5 * distance)),
-        (-100, -100, 0.01 * np.log(1 + 0.01 * distance)),  # the minimum of both
+        (-100, -100, 0.01 * np.log(1 + 0.01 * distance)),  # power and rate have their minimum 0.01
     ):
         attn = attention("kerple_log", "decoder")
         fill(attn.position.power, power), fill(attn.position.rate, rate)
@@ -724,25 +724,26 @@ def test_sandwich_values(heads, site):
 
 @pytest.mark.parametrize("queries", [9, 20], ids=["below", "beyond"])
 def test_fire_in_closed_form(queries):
-    # For head h, the network returns h times its argument.
+    # The bias of head h (from 1) is h times the input of the network.
     attn = attention("fire:threshold=4", "decoder")
     own = attn.position
     for parameter in own.parameters():
         fill(parameter, 0.0)
     fill(own.mlp[0].weight[3], 1.0), fill(own.mlp[2].weight[:, 3], torch.arange(1.0, 5))
-    fill(own.slope, 0.5), fill(own.multiplier, -2.0)  # |-2 * 4|: queries from 0 to 8 have the same bias
+    # The threshold is |-2 * 4| = 8. For queries up to position 8, the denominator is constant.
+    fill(own.slope, 0.5), fill(own.multiplier, -2.0)
     constant(attn.q_proj, [0.0] * 4)
     t, s = np.arange(queries)[:, None], np.arange(queries)
     share = np.log1p(0.5 * abs(t - s)) / (np.log1p(0.5 * np.maximum(t, 8)) + 1e-6)
     given = square(attn, queries)
     close(given, np.arange(1, 5)[:, None, None] * share)
     past = np.tril(given[0])
-    assert past.min() == 0 and past.max() == pytest.approx(1, abs=1e-5)  # earlier keys are between 0 and 1
+    assert past.min() == 0 and past.max() == pytest.approx(1, abs=1e-5)  # biases of earlier keys are between 0 and 1
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 def test_fire_in_blocks(padded, monkeypatch):
-    """Outputs and gradients are equal for one block of queries and for single queries."""
+    """Outputs and gradients are equal, whether all queries are in one block or every block contains one query."""
     attn, x = attention("fire:threshold=2", "encoder"), torch.randn(7, 2, C).double().requires_grad_()
     mask = torch.tensor([[False] * 7, [True] * 2 + [False] * 5]) if padded else None
     found = []
@@ -767,7 +768,7 @@ def test_fire_is_relative_below_the_threshold():
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("log", [True, False])
 def test_dynamic_bias_in_closed_form(log, depth):
-    # silu(z) - silu(-z) = z: two units pass the argument through every layer, and head h receives it h times.
+    # silu(z) - silu(-z) = z: with two units, every layer returns its input. The bias of head h is h times the input.
     attn = attention(f"dynamic_bias:hidden=2,depth={depth},log={str(log).lower()}")
     turned = torch.tensor([1.0, -1.0])
     weights = [turned.unsqueeze(1), *[torch.outer(turned, turned)] * (depth - 1), torch.outer(torch.arange(1.0, 5), turned)]
@@ -808,7 +809,7 @@ def test_xpos_in_half_precision(room, last):
     for given in (x.half(), x.half().double()):
         q, k = xpos.rotate("query", given[0], at, ctx), xpos.rotate("key", given[1], before, ctx)
         found.append((q.double() * k.double()).sum(-1))
-        ctx = AttentionContext(at, before)  # without the stored waves of the other precision
+        ctx = AttentionContext(at, before)  # a new context, because the old context stores sinusoids in the other precision
     close(*found, atol=0.03)
 
 
@@ -844,7 +845,7 @@ def slowed(spec, length=2):
 
 def test_yarn_of_64_channels():
     left, size = slowed("scaling=yarn,factor=4,trained=2048")
-    ramp = ((np.arange(32) - 8) / (21 - 8)).clip(0, 1)  # from pair 8 on, and completely from pair 21 on
+    ramp = ((np.arange(32) - 8) / (21 - 8)).clip(0, 1)  # the ramp begins at pair 8, and is 1 from pair 21 on
     close(left, 1 - ramp + ramp / 4, atol=1e-9)
     close(size, np.full(32, 0.1 * math.log(4) + 1), atol=1e-12)
 
@@ -873,7 +874,7 @@ def test_interpolation_slows_all_alike():
 
 @EVERYWHERE
 def test_cope_counts_half_a_word_where_gates_are_half_open(site):
-    # Keys of zeros open every gate by half. The table is not linear, so that interpolation has a visible effect.
+    # If all keys are 0, every gate is 1/2. The table is not linear, so that interpolation has a visible effect.
     attn, squares = attention("cope:largest=4", site), np.arange(4.0) ** 2
     constant(attn.q_proj, [1.0, 0, 0, 0]), constant(attn.k_proj, [0.0] * 4)
     fill(attn.position.table, 0.0)

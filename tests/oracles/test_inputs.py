@@ -16,7 +16,7 @@ LAYERS = 3
 def by_id(oracle) -> bool:
     """Return whether a method at the input depends only on position ids.
 
-    A GRU instead reads the columns from left to right. In a model, the encoder first moves padding from the left to the right.
+    The GRU of rnn and rr reads the columns from left to right. In a model, the encoder first moves left padding to the right.
     """
     return oracle.embed is not None and oracle.name not in ("rnn", "rr")
 

@@ -53,13 +53,15 @@ def test_layers(oracle, options, site):
             real=range(keys),
             projections={name: tuple(x.numpy() for x in pair) for name, pair in projections.items()},
         )
-        scale = method.scale(ctx.replace(layer=layer))  # a number, or factors of queries in addition to the usual number
+        # The scale is a number, or a tensor of factors for the queries. These factors multiply the usual scale 1/sqrt(d_h).
+        scale = method.scale(ctx.replace(layer=layer))
         factors, constant = (scale, default_scale(WIDTH // HEADS)) if isinstance(scale, torch.Tensor) else (1.0, scale)
         here = ctx.replace(layer=layer, scale=constant)
         if oracle.head is not None:
             assert_close(method.attend(q, k, v, here), heads(oracle, at, v), oracle.atol)
             continue
-        if method.hooks & IN_SCORES:  # inputs of queries and keys are equal in all layers, and test_attention.py compares them
+        # Other hooks change inputs or masks. test_attention.py compares the attention of methods with these hooks.
+        if method.hooks & IN_SCORES:
             expected = scores(oracle, at, q, k, inputs)
             assert_close(hooked_scores(method, q * factors, k, here.replace(causal=False)), expected, oracle.atol)
             # where the causal mask hides a key, results of hooks are undefined
@@ -80,7 +82,7 @@ def by_heads(x):
 
 
 def hooked_scores(method, q, k, ctx):
-    """Return the logits that the contract defines from the hooks."""
+    """Compute the logits with the hooks `rotate`, `rescale`, `content_scores` and `bias`."""
     used = method.hooks
     if "rotate" in used:
         q, k = method.rotate("query", q, ctx.queries, ctx), method.rotate("key", k, ctx.keys, ctx)
@@ -106,7 +108,7 @@ def seen_by(column: int, at, keys: int) -> list:
 
 
 def scores(oracle, at, q, k, inputs):
-    """Return scores. They are nan if the oracle computes whole rows and the causal mask hides the key."""
+    """Return the scores of the oracle. If the oracle computes whole rows, scores of keys that the causal mask hides are nan."""
     out = np.full((*q.shape[:3], k.size(2)), np.nan)
     for b, head, t in np.ndindex(q.shape[:3]):
         here = dataclasses.replace(at.of_sentence(b), head=head, inputs=tuple(x[b].numpy() for x in inputs))

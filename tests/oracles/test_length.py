@@ -37,7 +37,7 @@ def test_three_words_left():
 
 
 def test_a_length_of_ten_thousand_gives_sinusoids():
-    """With </s>, the length is 10,000, the base of the sinusoids. The first position is 1."""
+    """With </s>, the length is 10,000. This is the base of the usual sinusoids. Positions start at 1."""
     plain = parsing.build("sinusoidal:origin=zero", Dims(8, 2).at("decoder"), "decoder")[0]
     at = Positions.counted(1, 6)
     wanted = plain.embed(torch.zeros(1, 6, 8), None, AttentionContext(at, at))
@@ -78,7 +78,7 @@ def test_two_lengths_differ_from_the_first_step_on(spec):
 
 @pytest.mark.parametrize("spec, same", [("ldpe", True), ("ldpe:min_remaining=-3", True), ("lrpe", False)])
 def test_ten_words_past_the_length(spec, same):
-    """Values are finite. LDPE stays constant at a length at which the authors' code fails."""
+    """Ten words after the requested length, values are finite. LDPE stays constant, while the authors' code fails."""
     found = vectors(spec, [2], 13)[0]
     assert found.isfinite().all()
     assert found[-1].equal(found[-2]) is same

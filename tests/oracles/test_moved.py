@@ -144,13 +144,13 @@ def test_shape_draws():
 def test_randomised_draws():
     ids = drawn("randomised:factor=3", 4000, 5)
     assert (ids.diff() > 0).all() and ids.min() == 0 and ids.max() == 3 * N - 1
-    counts = torch.bincount(ids.flatten(), minlength=3 * N)  # all numbers have the same probability: 555 of each are expected
+    counts = torch.bincount(ids.flatten(), minlength=3 * N)  # each position is expected 555 times
     assert counts.min() > 470 and counts.max() < 640
-    assert drawn("randomised:factor=1", 3).tolist() == [list(range(N))] * 3  # all numbers of the range occur
+    assert drawn("randomised:factor=1", 3).tolist() == [list(range(N))] * 3  # N tokens use all N positions
 
 
 @pytest.mark.parametrize(
-    "options, count, first",  # N numbers, and the first positions
+    "options, count, first",  # number of available positions, and the first positions
     [
         ("", 2048, [0, 60, 114, 162, 206]),
         ("factor=1", 1024, [0, 1, 2, 3]),
@@ -161,7 +161,7 @@ def test_randomised_draws():
     ],
 )
 def test_randomised_positions_of_evaluation_stay_in_the_range_of_training(options, count, first):
-    """The longest sentence still has distinct positions below N. With a constant stride of N / 32, the range would end at 32."""
+    """The longest sentence has distinct positions below N. With a constant stride N / 32, token 32 would have position N."""
     built = parsing.build(f"randomised:{options}" if options else "randomised", Dims(16, 4, 1, 1024, 1024), "encoder")[0].eval()
     found = built.positions(torch.arange(1024).unsqueeze(0), None)[0]
     assert found[: len(first)].tolist() == first

@@ -48,7 +48,7 @@ def built(spec: str, site: str = "decoder", heads: int = 1, width: int = 4) -> n
 
 
 def scores_of(attn: nn.Module, start: int = 0) -> np.ndarray:
-    """Return the scores of hidden states in closed form. Only the first four channels are not 0."""
+    """Return the scores for hidden states in closed form. Only the first four channels of the hidden states are not 0."""
     x = torch.nn.functional.pad(wave(math.sin, 0.2, 0.5, 0.3), (0, attn.positions.dims.embed_dim - 4)).unsqueeze(1)
     ids = (torch.arange(start, start + LENGTH),) * 2 if start else ()
     return attn.scores(x, x, *ids)[0].detach().numpy()
@@ -220,7 +220,7 @@ def test_dape_without_its_network_is_its_base():
         close(scores_of(attn), scores_of(plain))
 
 
-# -- a stick that keys break ---------------------------------------------------------------------------------------------
+# -- stick-breaking attention --------------------------------------------------------------------------------------------
 
 
 def test_stickbreaking():
@@ -234,7 +234,7 @@ def test_stickbreaking():
 
 def test_stickbreaking_to_the_right():
     attn = built("stickbreaking", "encoder", heads=2)
-    for projection in (attn.q_proj, attn.k_proj):  # the second head reads the same as the first head
+    for projection in (attn.q_proj, attn.k_proj):  # both heads have the same queries and keys
         projection.vectors = projection.vectors[..., :4].repeat(1, 1, 2)
     at = Positions.counted(0, LENGTH)
     logs = torch.from_numpy(scores_of(attn)).masked_fill(~attn.position.mask(AttentionContext(at, at))[0], -torch.inf)
@@ -381,7 +381,7 @@ def test_grape_a(gate, expected):
     for vectors, values in ((method.of_key, U), (method.of_query, V)):
         if vectors is not None:
             put(vectors, values)
-    # softplus of the learned number is 1 only up to rounding, because float32 stores the number
+    # softplus of the learned parameter is 1 only up to rounding, because the parameter is float32
     close((scores_of(attn) - fixture("none"))[0, 3, 1] / slope, expected, 1e-6)
 
 
@@ -432,7 +432,7 @@ def test_selective_rope():
     method = attn.position
     put(method.down, torch.eye(4))
     put(method.up, [[0.3 * (j + 1) * math.cos(i) for j in range(2)] for i in range(4)])
-    put(method.taps, [[0.1, 0.2, 0.3, 0.4]] * 2)  # the oldest word is first
+    put(method.taps, [[0.1, 0.2, 0.3, 0.4]] * 2)  # the first tap is for the oldest word
     close(scores_of(attn)[0, 3, 1], 1.1929478237)
     x, at = wave(math.sin, 0.2, 0.5, 0.3).unsqueeze(0), Positions.counted(0, LENGTH)
     ctx = AttentionContext(at, at, inputs=(x, x))

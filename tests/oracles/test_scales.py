@@ -1,4 +1,4 @@
-"""If one method of a spec sets the scale, the scale multiplies products of queries with keys and with positions."""
+"""If one method of a spec sets the scale, this scale multiplies products with keys and products with position vectors."""
 
 import dataclasses
 import math
@@ -37,7 +37,7 @@ PAIRS = [
     for reader, options in READERS
     for owner in OWNERS
     for site in ("encoder", "decoder")
-    # in the encoder, rope_scaled rotates queries, which is not allowed with a method that adds a term of queries
+    # In the encoder, rope_scaled rotates the queries. Methods that read queries for an added term are then not allowed.
     if reader != "rope_scaled" or site == "decoder" or owner == "tupe_abs"
 ]
 

@@ -31,7 +31,7 @@ def test_codes_on_average(oracle, options, site):
     inputs = (x.transpose(0, 1).numpy() for x in (query, key))
     expected = reference.scores(oracle, place, projections, *inputs, ids[None], key_ids[None])
     assert (np.abs(mean - expected) < 5 * error).all()
-    # The bound is meaningful, because it is far below the differences between distances.
+    # The bound is meaningful, because it is smaller than the standard deviation of the expected scores.
     assert 5 * np.median(error) < expected.std()
 
 
@@ -45,7 +45,7 @@ def test_linear_attention(oracle, options, site, padding):
     key_ids = torch.tensor([reference.count(row) for row in mask])
     query_ids = torch.arange(4).expand(len(mask), -1) if site == "cross" else key_ids
     ctx = AttentionContext(Positions(query_ids), Positions(key_ids), causal=site == "decoder", key_padding=mask)
-    ctx = ctx.prepared_by(method)  # in evaluation, codes are always equal
+    ctx = ctx.prepared_by(method)  # in evaluation, the codes are the same in every forward pass
     q, k, v = (_heads(x, *projections[name]) for name, x in (("q", query), ("k", key), ("v", value)))
     q, k = method.rotate("query", q, ctx.queries, ctx), method.rotate("key", k, ctx.keys, ctx)
     width = WIDTH // HEADS
@@ -79,9 +79,9 @@ def _phi(features, width):
 @pytest.mark.parametrize("size", [1, 3, 4, 256])
 @pytest.mark.parametrize("start", [0, 5])
 def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start):
-    """Counted positions are computed in blocks.
+    """The codes of consecutive positions (`Positions.counted`) are computed in blocks.
 
-    The noise is rotated by the first position of each block. Other positions are not in blocks.
+    In each block, the noise is rotated by the first position of the block. Codes of other positions are not computed in blocks.
     """
     monkeypatch.setattr(spe, "_WAVE_BLOCK", size)
     method = parsing.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0].double().eval()
@@ -100,7 +100,7 @@ def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start)
 
 @pytest.mark.parametrize("ids, first", [(4, range(0, 7, 4)), (4, range(3, 4)), (3, range(0, 6, 3)), ((2, 5), range(1))], ids=str)
 def test_gradients_of_codes(ids, first):
-    """Test blocks of counted positions, with and without a shorter last block, and separate positions for each row."""
+    """Test blocks of consecutive positions, with and without a shorter last block, and different positions for each row."""
     torch.manual_seed(86)
     x = torch.randn(2, 3, 5 if isinstance(ids, tuple) else first[-1] - first[0] + 2, 2).double()
     ids = 9 * torch.rand(ids).double() if isinstance(ids, tuple) else torch.arange(ids).double().unsqueeze(0)
@@ -111,7 +111,7 @@ def test_gradients_of_codes(ids, first):
 
 
 def test_codes_have_no_second_derivative():
-    """The second derivative is not implemented. Without the error, it would be wrong without a message."""
+    """The second derivative is not implemented. Without the error, torch would return a wrong second derivative."""
     method = parsing.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0]
     at = Positions.counted(0, 3)
     ctx = AttentionContext(at, at)

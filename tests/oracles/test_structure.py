@@ -43,7 +43,7 @@ DISTANCES = [
 ]
 #: The cat chased a sm@@ all dog </s>
 TOKENS = Sentence(np.array([0, 1, 2, 3, 4, 4, 5, 6]), np.append(HEADS, 2), np.append(RELATIONS, END_RELATION))
-#: pairs of joined words in the undirected reference tree
+#: pairs of words with an edge, in the undirected reference tree
 JOINED = graphs.leads(graphs.tree_edges(HEADS), 6) | graphs.leads(graphs.tree_edges(HEADS), 6).T
 #: a graph of the same words. "small" has no edges, "cat" also leads to "dog", and </s> depends on "chased"
 FRIEND = OBJ + 1
@@ -52,7 +52,7 @@ GRAPH = Sentence(TOKENS.words, edges=EDGES)
 
 
 def words(heads=HEADS, relations=None) -> Sentence:
-    """Return words with one token each, without </s>."""
+    """Return a sentence in which every word is one token, without </s>."""
     return Sentence(np.arange(len(heads)), np.asarray(heads), relations)
 
 
@@ -276,7 +276,8 @@ def test_distances_of_graformer_in_a_graph():
 def test_circles_of_graformer():
     circle = Sentence(np.arange(5), edges=np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]]))
     found = values("graformer:graph=edges", circle)
-    assert found[0].tolist() == [0, 1, 2, -1, 10000] and found[2].tolist() == [2, -1, 0, 1, 10000]  # a tie counts as positive
+    # If both directions are equally long, the distance is positive.
+    assert found[0].tolist() == [0, 1, 2, -1, 10000] and found[2].tolist() == [2, -1, 0, 1, 10000]
 
 
 # -- Laplacian -----------------------------------------------------------------------------------------------------------
@@ -303,9 +304,9 @@ def test_spectrum_of_any_tree(seed):
 
 
 def test_spectrum_of_a_graph_of_several_components():
-    """The graph has two triangles and a single word. 0 occurs once per component.
+    """The graph has two triangles and a single word. The eigenvalue 0 occurs once per triangle.
 
-    The word has eigenvalue 1, because its degree counts as 1.
+    The single word has eigenvalue 1, because its degree counts as 1.
     """
     edges = np.array([[0, 1, 4], [1, 2, 4], [2, 0, 4], [3, 4, 4], [4, 5, 4], [5, 3, 4], [5, 3, 5]])
     leads = graphs.leads(edges, 7)
@@ -322,7 +323,7 @@ def test_spectrum_of_a_graph_of_several_components():
 def test_spectrum_of_any_graph(seed):
     edges = random_edges(14, seed)
     leads = graphs.leads(edges, 14)
-    graph = networkx.Graph(edges[:, :2].tolist())  # without words that have no edges
+    graph = networkx.Graph(edges[:, :2].tolist())  # this graph lacks the words without edges
     laplacian = networkx.normalized_laplacian_matrix(graph).toarray()
     alone = [1.0] * (14 - len(graph))
     found, _ = eigenvectors(leads | leads.T)
@@ -399,7 +400,8 @@ def test_norms_of_tree_positions():
     x = torch.zeros(1, 6, 18)
     norms = built.embed(x, x, context(built, words()))[0].square().sum(-1)
     one, two = 6.75, 8.4375
-    torch.testing.assert_close(norms, 2 * torch.tensor([two, one, 0, two, two, one]))  # one of two copies
+    # `one` and `two` are the values of one of the two copies.
+    torch.testing.assert_close(norms, 2 * torch.tensor([two, one, 0, two, two, one]))
     with torch.no_grad():
         built.factor.fill_(20.0)  # p = 1
     assert built.embed(x, x, context(built, words())).abs().max() < 1e-3
@@ -519,8 +521,8 @@ def test_paths_of_a_graph():
     found = values("zhu:graph=edges", GRAPH)
     assert path(found, 0, 6) == [up(DET), down(FRIEND)] and path(found, 6, 0) == [up(FRIEND), down(DET)]
     assert path(found, 0, 7) == [up(DET), up(NSUBJ), down(END_RELATION)]
-    assert path(found, 4, 2) == [] and path(found, 4, 4) == [1]  # no path joins them
-    # the path of siblings, which no edge connects
+    assert path(found, 4, 2) == [] and path(found, 4, 4) == [1]  # no path connects words 4 and 2
+    # Tokens of the same word are siblings. This word has no edge, so its relation is unknown.
     assert path(found, 4, 5) == [up(UNKNOWN_RELATION), down(UNKNOWN_RELATION)]
     (given,) = parsing.parse("cai_lam:graph=edges", "encoder").methods
     made = method_class("cai_lam").side_values(GRAPH, given.options)
@@ -538,7 +540,7 @@ def test_whole_paths_have_vectors_of_their_own():
 
 @pytest.mark.parametrize("count", [12, 2**20])
 def test_different_paths_of_a_batch(count):
-    """The test includes paths for which a number of all labels would need more than 64 bits."""
+    """With count=2**20, one integer for all 8 labels of a path would need more than 64 bits."""
     torch.manual_seed(1)
     labels = torch.randint(12, (2, 9, 9, 8)) * torch.randint(2, (2, 9, 9, 8)) * torch.randint(2, (2, 9, 9, 1))
     paths, index = unique_paths(labels, count)
@@ -594,7 +596,7 @@ def test_zero_relations_are_plain_attention():
     torch.nn.init.zeros_(built.relation_of_layer)
     ctx = context(built, examples.random_sentence(range(9)))
     x, heads = torch.randn(1, 9, 16), torch.randn(1, 4, 9, 4)
-    assert torch.equal(built.embed(x, x, ctx), x)  # depths begin at zero
+    assert torch.equal(built.embed(x, x, ctx), x)  # the vectors of the depths are initially zero
     assert not built.content_scores(heads, heads, ctx.prepared_by(built)).any()
     built = method("zhu", relations=examples.RELATIONS)
     for name in ("key", "value"):

@@ -72,11 +72,11 @@ def test_sinusoids_of_fairseq():
     close(embedded("sinusoidal", [0], 4), [[0.9092974, 0.0002000, -0.4161468, 1.0]])
     close(embedded("sinusoidal", [0], 6), [[0.9092974, 0.0199987, 0.0002000, -0.4161468, 0.9998000, 1.0]])
     assert embedded("sinusoidal", [0, 5], 7)[:, -1].tolist() == [0, 0]
-    close(embedded("sinusoidal", [0], 2), [[0.9092974, -0.4161468]])  # where fairseq's formula divides by zero
+    close(embedded("sinusoidal", [0], 2), [[0.9092974, -0.4161468]])  # with width 2, fairseq's formula divides by zero
 
 
 def test_last_frequencies():
-    # The smallest angle of position 1 distinguishes the grids.
+    # The lowest frequency differs between grid=fairseq and grid=paper.
     assert embedded("sinusoidal:origin=zero", [1], 512, 8)[0, 255] == pytest.approx(1e-4, abs=1e-10)
     assert embedded("sinusoidal:grid=paper,origin=zero", [1], 512, 8)[0, 255] == pytest.approx(1.03663e-4, abs=1e-9)
 
@@ -86,7 +86,7 @@ def test_sinusoid_products():
     for t in (0, 7, 25):
         for r, expected in ((0, 2.0), (1, 1.5402523), (2, 0.5836532), (10, 0.1559326)):
             assert table[t] @ table[t + r] == pytest.approx(expected, abs=1e-6)
-    assert table[20] @ table[26] == pytest.approx(table[20] @ table[14], abs=1e-6)  # the same in both directions
+    assert table[20] @ table[26] == pytest.approx(table[20] @ table[14], abs=1e-6)  # the product is the same in both directions
     close(np.linalg.norm(embedded("sinusoidal", [0, 3, 500], 512, 8), axis=1), 16, atol=1e-5)
 
 
@@ -187,7 +187,7 @@ def test_huang2_tied_is_blind_to_direction():
 
 # -- buckets -------------------------------------------------------------------------------------------------------------
 
-# distance from which the next bucket begins, for 32 buckets and a largest distance of 128
+# smallest distance of each bucket, for 32 buckets and a largest distance of 128
 BOTH = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91]
 LEFT = [*range(16), 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
 DELTAS = list(range(-300, 301))
@@ -240,7 +240,7 @@ def test_at5_starts_with_half_the_buckets_exact(options):
 
 @pytest.mark.parametrize("known", [40, 300])
 def test_at5_learns_a_known_border(known):
-    """The border starts at 128. With a rate of 0.03, borders that are learned in positions would move by 9 in these steps."""
+    """The border starts at 128. If the parameter were the border itself, it would only move by 9 (300 steps with rate 0.03)."""
     at, target, at5 = Positions.counted(0, 2 * known), method(f"at5:max_distance={known}"), method("at5")
     for each in (target, at5):
         fill(each.weight, -torch.arange(16.0))
@@ -265,7 +265,7 @@ def test_at5_is_continuous_and_monotone():
 
 @pytest.mark.parametrize("spec", ["at5", "at5:borders=heads", "at5:interpolate=false", "at5:max_distance=300"])
 def test_at5_reads_checkpoints_with_borders_in_positions(spec):
-    """In the first version, gamma was alpha + 1 + softplus(largest)."""
+    """In checkpoints of the first version, gamma is alpha + 1 + softplus(largest)."""
     at5, old = method(spec), dict(method(spec).state_dict())
     assert old["exact"].dim() == 3
     old["largest"] = torch.linspace(0.5, 130, 2 * old["exact"].size(1)).view_as(old["exact"])
@@ -373,7 +373,7 @@ def test_learned_slopes_start_as_fixed_ones():
     close(decoder.left.exp().detach(), SLOPES[H])
     for side in (encoder.left, encoder.right):
         close(sorted(side.exp().tolist(), reverse=True), SLOPES[H])
-    assert not torch.equal(encoder.left, encoder.right)  # equal slopes would not distinguish directions
+    assert not torch.equal(encoder.left, encoder.right)  # with equal slopes, the bias would be the same for both directions
 
 
 def test_learned_slopes_of_the_authors_start_at_random():

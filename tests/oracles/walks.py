@@ -27,7 +27,7 @@ def undirected(known: list) -> list:
 def shortest(start: int, end: int, known: list) -> list[int]:
     """Return the labels of the shortest path: 2r + 1 along an edge with relation r, 2r against it.
 
-    Of several paths, use the smallest.
+    If there are several shortest paths, return the smallest list of labels.
     """
     labelled = [(a, b, 2 * r + 1) for a, b, r in known] + [(b, a, 2 * r) for a, b, r in known]
     if steps(start, end, labelled) == float("inf"):

@@ -17,7 +17,7 @@ def build(spec: str, site: str = "encoder"):
 
 
 def attend(attention, x, padding=None):
-    """Return output [B, T, C] and mean weights over heads [B, T, T] from [B, T, C]."""
+    """Return the output [B, T, C] and the mean weights over heads [B, T, T] for the input [B, T, C]."""
     x = x.transpose(0, 1)
     out, weights = attention(x, x, x, key_padding_mask=padding)
     return out.transpose(0, 1), weights
@@ -28,7 +28,7 @@ def future() -> torch.Tensor:
 
 
 def hidden(site: str, padding: torch.Tensor) -> torch.Tensor:
-    """Return where no query may attend: [B, 1, T, T]."""
+    """Return a mask [B, 1, T, T] that is True where a query may not attend to a key: padding and, in a decoder, later keys."""
     return padding[:, None, None] | (future() if site == "decoder" else torch.zeros_like(future()))
 
 
@@ -48,7 +48,7 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 def matters(ours, x: torch.Tensor, without: str = "none") -> None:
     """Fail if the attention is nearly equal to the attention of another spec.
 
-    A wrong position would then have no visible effect.
+    A comparison would then not detect an error in the positions.
     """
     plain = build(without, ours.positions.site)
     plain.load_state_dict(ours.state_dict(), strict=False)

@@ -7,9 +7,9 @@ import fairseq_posenc as posenc
 
 
 def peers() -> set:
-    """Return the methods in the names of tests in this folder.
+    """Return the methods whose name is the beginning of the name of a test in this folder.
 
-    The longest name counts, because alibi is the beginning of alibi_symmetric.
+    If several methods match, such as alibi and alibi_symmetric, the longest name counts.
     """
     others = [path for path in Path(__file__).parent.glob("test_*.py") if path.name != Path(__file__).name]
     sources = [path.read_text(encoding="utf-8") for path in others]

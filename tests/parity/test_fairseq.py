@@ -67,7 +67,7 @@ def build(arch: str, *flags: str):
 
 
 def enlarge(model) -> None:
-    """Add noise to all parameters. Biases start at zero, so that errors in terms with biases would otherwise have no effect."""
+    """Add noise to all parameters. Biases start at zero, so without the noise, errors in their terms would have no effect."""
     torch.manual_seed(1)
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
@@ -143,7 +143,7 @@ def gradients_agree(models) -> None:
 
 
 def decoding_agrees(models) -> None:
-    """Compare every step, with beams of two sources that exchange their places. At the end, compare with teacher forcing."""
+    """Compare every decoding step of two sources with two beams, also after reordering. Then compare with teacher forcing."""
     net_input, found = batch()["net_input"], []
     beams = torch.tensor([0, 0, 2, 2])
     swaps = {3: torch.tensor([1, 0, 2, 2]), 8: torch.tensor([0, 0, 3, 2])}
@@ -209,7 +209,7 @@ def test_learned_and_sinusoidal_stacks_mix():
 
 
 def test_sinusoidal_gradients_with_shared_memory():
-    """--checkpoint-activations changes when layers run, but not their results."""
+    """--checkpoint-activations computes layers again in the backward pass. The gradients do not change."""
     stock, task = build("transformer")
     ours, _ = build("posenc_sinusoidal", "--checkpoint-activations")
     enlarge(stock)
@@ -226,7 +226,7 @@ def test_initial_weights_come_from_the_same_distributions():
     stock, ours = (dict(build(arch, *wide)[0].named_parameters()) for arch in ("transformer", "posenc_sinusoidal"))
     assert ours.keys() == stock.keys()
     for name, expected in stock.items():
-        if name.endswith("bias") and expected.std() > 0:  # uniform distributions of few numbers
+        if name.endswith("bias") and expected.std() > 0:  # a bias has few numbers, so its standard deviation varies more
             assert 0.7 < ours[name].std() / expected.std() < 1.4, name
         elif expected.std() > 0:
             assert 0.93 < ours[name].std() / expected.std() < 1.07, name
@@ -255,7 +255,7 @@ def test_stock_checkpoints_of_other_positions_are_refused(method, stock_flags, o
 
 @pytest.mark.parametrize("key, value", [("_float_tensor", torch.ones(1)), ("weights", torch.ones(32, 16))])
 def test_older_checkpoints_bring_a_trace_of_the_sinusoidal_table(key, value):
-    """Official releases store a buffer. Early releases store the whole table."""
+    """Checkpoints of official releases contain a buffer, not the table. Checkpoints of early releases contain the table."""
     stock, _ = build("transformer")
     ours, _ = build("posenc_transformer")
     given = {**stock.state_dict(), **{f"{side}.embed_positions.{key}": value for side in ("encoder", "decoder")}}

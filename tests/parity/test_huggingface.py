@@ -75,7 +75,7 @@ def t5_pair(site: str):
     )  # fmt: skip
     theirs = T5Attention(config, has_relative_attention_bias=True).eval()
     theirs.relative_attention_bias.weight.data = ours.position.weight[0].T.clone()
-    copy(theirs.q, ours.q_proj, HEAD**-0.5)  # T5 includes the scale in these weights
+    copy(theirs.q, ours.q_proj, HEAD**-0.5)  # T5 does not scale scores, so its query weights contain the scale
     for name in "kv":
         copy(getattr(theirs, name), getattr(ours, f"{name}_proj"))
     copy(theirs.o, ours.out_proj)
@@ -307,7 +307,7 @@ def test_rope_interleaved_of_gpt_j(rotated, x):
 
 @pytest.mark.parametrize("layout", ["halves", "interleaved"])
 def test_rope_far_from_the_start(layout):
-    """These positions are beyond all tables. Angles in float64 are accurate to float32."""
+    """These positions are beyond all tables. The expected angles are computed in float64, the result is compared in float32."""
     method = build(f"rope:layout={layout}").position
     far = torch.tensor([[0, 1, 1023, 1024, 100_000]])
     q = torch.randn(1, HEADS, far.size(1), HEAD)
@@ -401,7 +401,7 @@ def test_rope_scaled_attention(scaling, site, x, padding):
 def test_rope_scaled_dynamic_attention_of_encoders(x, padding):
     """Each sentence has its own scale. Hugging Face receives one sentence at a time.
 
-    Its module for rotations is created again, because it stores the longest length.
+    Hugging Face's rotary module is created again for every sentence, because it stores the longest length so far.
     """
     ours, theirs = scaled_pair("dynamic", "encoder", 5)
     matters(ours, x, "rope:base=100")
@@ -415,7 +415,7 @@ def test_rope_scaled_dynamic_attention_of_encoders(x, padding):
 
 
 def test_rope_scaled_dynamic_attention_of_decoders(x):
-    """The output of each query equals the last output of Hugging Face for the sentence up to this query."""
+    """Hugging Face receives the sentence up to each query. Its last output equals the output of this query."""
     ours, theirs = scaled_pair("dynamic", "decoder", 5)
     matters(ours, x, "rope:base=100")
     directed(ours, x)

@@ -34,7 +34,7 @@ def agree(ours, theirs, x, padding, **how) -> None:
 
 @pytest.mark.parametrize("largest", [4, 20])
 def test_cope_attention(largest, x, padding):
-    """The number of positions is smaller or larger than the number of open gates."""
+    """The table has fewer positions than the sentence (largest=4), or more positions (largest=20)."""
     ours, theirs = pair(f"cope:largest={largest}", "decoder", use_cope=True, cope_max_pos=largest)
     theirs.attend.cope.pos_emb.data = ours.position.table[0, 0].data
     matters(ours, x)
@@ -58,7 +58,7 @@ def test_dynamic_bias_attention(depth, log, norm, site, x, padding):
     ours, theirs = pair(f"dynamic_bias:hidden=16,depth={depth},log={log},norm={norm}".lower(), site)
     bias = DynamicPositionBias(16, heads=HEADS, depth=depth, log_distance=log, norm=norm)
     method = ours.position
-    method.layers[-1].weight.data.mul_(5)  # after norms, numbers of the usual size would have little effect
+    method.layers[-1].weight.data.mul_(5)  # with norms, weights of the usual size would have little effect
     for other, own in zip([*(block[0] for block in bias.mlp[:-1]), bias.mlp[-1]], method.layers):
         copy(other, own)
     bias.mlp[0][0].weight.data.neg_()  # in x-transformers, a distance is query minus key
@@ -74,7 +74,7 @@ def test_dynamic_bias_attention(depth, log, norm, site, x, padding):
 
 @pytest.mark.parametrize("scale_base", [4, 512])
 def test_xpos_attention(scale_base, x, padding):
-    """In x-transformers, powers count from the middle of the sentence. This has no effect on scores."""
+    """In x-transformers, the exponents of the decay are 0 at the middle of the sentence. This has no effect on scores."""
     ours, theirs = pair(f"xpos:scale_base={scale_base}", "decoder")
     if scale_base < LENGTH:  # with 512, these sentences would be too short for a visible decay
         matters(ours, x, "rope:layout=interleaved")
@@ -119,7 +119,7 @@ def test_pope_attention(base, site, x, padding):
 
 @pytest.mark.parametrize("vectors, reach", [(16, 1024), (3, 5)])
 def test_rel_proj_attention(vectors, reach, x, padding):
-    """With reach=1024, all distances have learned values. With reach=5, longer distances have none."""
+    """With reach=1024, all distances have learned values. With reach=5, distances from 5 on have no learned value."""
     ours, theirs = pair(
         f"rel_proj:vectors={vectors},reach={reach},bias=true", "decoder",
         use_rel_proj_pos_bias=True, rel_proj_num_distance_basis=vectors, rel_proj_max_dist=reach,

@@ -1,4 +1,7 @@
-"""Checkpoints with a changed configuration. posenc plot, analyse and average end with one line and exit code 2."""
+"""Checkpoints with a changed configuration, and very long file names.
+
+posenc plot, analyse, average and score print no traceback. An error is one line with exit code 2.
+"""
 
 from argparse import Namespace
 

@@ -22,7 +22,7 @@ def drawn(spec, site="encoder", length=LENGTH, **options):
 
 
 def table(value, length=LENGTH):
-    """Return the matrix [T, S] of value(query, key). If the query cannot attend to the key, value returns None."""
+    """Return the matrix [T, S] of value(query, key). If value returns None (a hidden key), the entry is nan."""
     rows = [[value(t, s) for s in range(length)] for t in range(length)]
     return torch.tensor([[math.nan if number is None else number for number in row] for row in rows])
 
@@ -71,8 +71,8 @@ def test_t5_shares_buckets():
     with torch.no_grad():
         positions.methods[0].weight[:] = torch.arange(8.0)
     (matrix,) = matrices(positions, LENGTH)
-    # each side has 4 buckets: one for distance 0, one for distance 1, bucket 2 for distances up to 5, and bucket 3 for larger
-    # distances x, from the formula 2 + floor(2 ln(x / 2) / ln 8)
+    # Each side has 4 buckets. Distances 0 and 1 have buckets 0 and 1. Distances from 2 to 5 have bucket 2, larger distances
+    # have bucket 3. The bucket of a distance x from 2 on is 2 + floor(2 ln(x / 2) / ln 8), and at most 3.
     near = [0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
     for values in matrix.values:
         assert_close(values, table(lambda t, s: float(near[abs(s - t)] + 4 * (s > t))))
@@ -102,7 +102,8 @@ def test_compressed_keys_are_spread_over_the_keys_again():
     method = positions.methods[0]
     (matrix,) = matrices(positions, LENGTH)
     mixer = method.key_mixer[0, :, :LENGTH].double()
-    content = mixer.sum(1)  # the key is the content times this number, and the scaled product of the content with itself is 1
+    # A compressed key is the content times this number. The scaled product of the content with itself is 1.
+    content = mixer.sum(1)
     for head in range(8):
         bias = method.query_positions[0, head, :LENGTH].double() @ method.key_positions[0, head].double().T
         wanted = (content + bias).softmax(-1) @ mixer
@@ -137,7 +138,7 @@ def test_every_method_has_something_to_see_at_all_its_sites(name):
 
 
 def test_nothing_random_is_drawn_nor_disturbed():
-    """Noise and initial values are equal in every call. The random numbers of the caller are not changed."""
+    """Noise and initial values are equal in every call. The state of the caller's random number generator does not change."""
     torch.manual_seed(5)
     wanted = torch.rand(3)
     torch.manual_seed(5)

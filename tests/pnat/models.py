@@ -22,8 +22,9 @@ def task(**options) -> ParallelTranslation:
 
 
 def arguments(**options) -> Namespace:
-    """Return the arguments that fairseq passes to the model: the options of posenc_pnat_tiny, with small sizes, and the given
-    options.
+    """Return the arguments that fairseq passes to the model.
+
+    They are the options of posenc_pnat_tiny with smaller sizes. The given options have priority.
     """
     import argparse
 
@@ -42,7 +43,7 @@ def arguments(**options) -> Namespace:
 def build(seed: int = 0, **options) -> PNATModel:
     torch.manual_seed(seed)
     model = ARCH_MODEL_REGISTRY["posenc_pnat_tiny"].build_model(arguments(**options), task())
-    with torch.no_grad():  # so that reading padding has a visible effect
+    with torch.no_grad():  # if the model reads padding, the error is then visible
         model.encoder.embed_tokens.weight[PAD].normal_()
     return model.eval()
 

@@ -33,7 +33,7 @@ EXPECTED = {
 @pytest.mark.parametrize("name", BRIDGES)
 def test_bridge_follows_its_equation_for_every_sentence_of_a_batch(name):
     draw = torch.Generator().manual_seed(1)
-    source = torch.randn(3, 8, 4, generator=draw, dtype=torch.float64)  # the content after a sentence must not be read
+    source = torch.randn(3, 8, 4, generator=draw, dtype=torch.float64)  # columns after a sentence must not be read
     out = BRIDGES[name](source, torch.tensor(SOURCES), torch.tensor(TARGETS), 10)
     assert out.shape == (3, 10, 4)
     for row, words, found, length in zip(source, SOURCES, out, TARGETS):

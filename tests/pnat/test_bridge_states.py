@@ -21,7 +21,8 @@ def test_embeddings_have_the_authors_sinusoids_and_words_have_none(states):
     found = model.decoder.inputs(model.encoder(source), target.ne(PAD))
     width = found.size(2)
     for row, tokens in enumerate(source):
-        for position in range(int(tokens.ne(PAD).sum())):  # with as many inputs as source symbols, each input copies one symbol
+        # Source and target have the same length, so each input copies one source symbol.
+        for position in range(int(tokens.ne(PAD).sum())):
             expected = model.encoder.embed_tokens.weight[tokens[position]] * width**0.5
             if states == "embedding":
                 expected = expected + torch.tensor(wave(position, width))

@@ -23,7 +23,7 @@ def close(actual, expected, tolerance=1e-5):
 
 
 def outputs(model, source, target):
-    """Return all results for a batch, by sentence and without padding: logits of words, length and positions."""
+    """Return all results for every sentence of a batch, without padding: logits of words, of the length and of positions."""
     terms = run(model, source, target)
     rows = []
     for row, length in enumerate(lengths_of(target)):
@@ -75,7 +75,7 @@ def test_generation_of_a_sentence_alone_is_as_in_a_batch(model, side):
 
 @pytest.mark.parametrize("predictor", PREDICTORS)
 def test_moving_the_inputs_is_giving_each_the_position_where_it_stands(predictor):
-    """Moving the inputs is equal to keeping the inputs and moving their position vectors."""
+    """If the inputs stay and their position vectors are permuted instead, the logits are the same."""
     model = build(position_predictor=predictor, decoder_position="sinusoidal")
     source, target = batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
     encoder_out = model.encoder(source)
@@ -162,7 +162,7 @@ def test_position_methods_that_read_tokens_do_not_read_the_target(name, options,
     ids=lambda options: " ".join(map(str, options.values())),
 )
 def test_no_gradient_flows_through_the_search_and_all_trained_parameters_have_one(options, share_all_embeddings):
-    """Only target embeddings that no loss reads are not trained."""
+    """All parameters are trained, except target embeddings that no loss reads."""
     model = build(decoder_position="shaw:max_distance=4", share_all_embeddings=share_all_embeddings, **options).train()
     terms = run(model, batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2)))
     entropy = torch.nn.functional.cross_entropy
@@ -189,7 +189,7 @@ def test_half_precision_gives_finite_losses(predictor, dtype):
 
 
 def test_parameters_beside_those_of_the_plain_model():
-    """PNAT has more parameters than the plain model: the layers of the predictor, and the head of the predictor.
+    """PNAT has more parameters than the model with position_search=none: the layers and the head of the predictor.
 
     The heads `matching` and `relative` consist of two projections. The head `pointer` consists of two LSTMs, three projections
     and a start vector.
@@ -264,7 +264,7 @@ def test_lengths_stay_within_the_positions():
     model = build(max_target_positions=20)
     source = batch(sentences(10, 3))
     encoder_out = model.encoder(source)
-    with torch.no_grad():  # the largest difference of lengths has the highest probability
+    with torch.no_grad():  # the largest length difference has the highest probability
         model.encoder.length_predictor.weight.zero_()
         model.encoder.length_predictor.weight[255] = encoder_out["encoder_out"][0].mean((0, 1))
     assert lengths_of(model.initialize_output_tokens(encoder_out, source).output_tokens).tolist() == [20, 20]
@@ -321,7 +321,7 @@ def refuse_numpy(tensor, *args, **kwargs):
 @pytest.mark.parametrize("positions", ["predicted", "reference"])
 def test_generation_unwraps_the_model_of_a_training_with_several_workers(positions):
     model, source, target = build(), batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
-    wrapper = torch.nn.Module()  # as DistributedDataParallel, it has no attributes of the model
+    wrapper = torch.nn.Module()  # like DistributedDataParallel, the wrapper does not have the attributes of the model
     wrapper.module = model
     proxy = ModuleProxyWrapper(wrapper)
     generator = task(decode_positions=positions).build_generator([model], Namespace())

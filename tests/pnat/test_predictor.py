@@ -17,7 +17,7 @@ HEADS = {
 
 
 def some(count=6, length=9, seed=1):
-    """Return vectors of every input, and which inputs may move, for sentences of all lengths."""
+    """Return a vector for every input, and a mask of the inputs that may move. The sentences have different lengths."""
     draw = torch.Generator().manual_seed(seed)
     words = torch.arange(length) < torch.linspace(2, length, count).round().unsqueeze(1)
     return torch.randn(count, length, WIDTH, generator=draw), inner_words(words)
@@ -65,7 +65,7 @@ def test_a_sentence_alone_is_predicted_as_in_a_batch(head):
 
 
 def test_head_learns_the_positions_that_it_is_taught(head):
-    """Training targets and predictions have the same meaning. Loss and gradient are finite."""
+    """A head that is trained on some positions predicts these positions. Loss and gradient are finite."""
     r, inner = some(count=3, length=7)
     z = permuted(inner)
     optimizer = torch.optim.Adam(head.parameters(), 0.02)
@@ -94,7 +94,7 @@ def test_matching_scores_every_input_at_every_position():
 
 
 def test_pointer_depends_on_what_it_has_placed():
-    """Without tanh, as in the authors' code, the ranking of the inputs would not depend on the inputs placed before."""
+    """The authors' code has no tanh. The ranking of the inputs would then not depend on the inputs that were placed before."""
     torch.manual_seed(1)
     head = Pointer(WIDTH)
     r, inner = (x[1:] for x in some(count=2, length=8))
@@ -137,7 +137,7 @@ def test_relative_classes_follow_their_equation():
 
 
 def test_the_order_of_two_inputs_is_the_larger_total_probability(monkeypatch):
-    """The most probable class of the first input is -2, but later classes have a total probability of 0.6."""
+    """The most probable class of the first input is -2 (probability 0.4), but classes 1 and 2 have 0.6 together."""
     head = RelativeClasses(WIDTH, 2)
     earlier = torch.tensor([0.4, 1e-9, 0.3, 0.3]).log()
     logits = torch.zeros(1, 4, 4, 4)

@@ -35,7 +35,7 @@ SETTINGS = [
     (2, 1, 4, "--fp16 --fp16-init-scale 4"),
     (2, 1, 4, "--bf16"),
 ]
-WARM, UPDATES = 4, 24  # updates that are not measured, and all updates
+WARM, UPDATES = 4, 24  # number of updates before the measurement, and number of all updates
 TOKENS = 512  # tokens of a batch
 
 

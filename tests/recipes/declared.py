@@ -32,7 +32,7 @@ print_help() {
 }
 """
 
-#: a check of names that prints all messages and then ends the recipe, instead of stopping at the first message
+#: changes the check of names. The check prints the messages of all wrong names before the recipe ends
 ALL_NAMES = r"""
 eval "first_$(declare -f require_known_names)"
 require_known_names() {
@@ -47,7 +47,7 @@ require_known_names() {
 
 
 def _changed(recipe, functions, *arguments, **options):
-    """Return the items that a recipe prints if these functions replace functions of recipes/lib."""
+    """Run a recipe in which these functions replace functions of recipes/lib. Return the printed items."""
     path = ROOT / "recipes" / recipe
     text = path.read_text().replace("source recipes/lib/engine.sh\n", f"source recipes/lib/engine.sh\n{functions}")
     text = text.replace('"${BASH_SOURCE[0]}"', f"'{path}'").replace("${0##*/}", path.name)

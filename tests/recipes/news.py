@@ -1,6 +1,6 @@
-"""A small mirror of WMT18 with the paths, archives and members of the public one, and with additional languages.
+"""A small mirror of WMT18. Paths, archives and members are named as in the public WMT18, but for more languages.
 
-python -m tests.recipes.news FOLDER PAIRS     with this number of training pairs, and the vocabulary size of news
+python -m tests.recipes.news FOLDER PAIRS     writes a mirror with PAIRS training pairs and a vocabulary as large as in news
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def dirty(pairs: dict[str, list[str]]) -> None:
 
 
 def write_czeng(folder: Path) -> None:
-    """Write two tar files of gzipped lines. Block 7 is a block that version 1.7 excludes."""
+    """Write two tar files of gzipped lines. The script excludes blocks 7 and 8, which are not part of CzEng 1.7."""
     pairs = sentences(1, 40)
     rows = [
         f"subtitles-b{number % 10}-00train-f1\t0.9\t{cs}\t{en}\n" for number, (cs, en) in enumerate(zip(pairs["cs"], pairs["en"]))

@@ -29,7 +29,8 @@ def take_interrupts():
 class Process:
     """A recipe in one output folder and in its own process group.
 
-    Its programs are forked, unless POSENC_BIN is set. They have imported the plugin already, unless they need other method files.
+    Unless POSENC_BIN is set, its programs are forked from a server (tests/forked). Unless POSENC_METHODS is set, the server has
+    already imported the plugin.
     """
 
     def __init__(self, command, out, **options):
@@ -42,7 +43,7 @@ class Process:
 
     def start(self, *stages, limit=None, **options):
         options = {**self.options, **options}
-        if limit:  # programs that the server forks would not inherit the limit
+        if limit:  # forked programs would not inherit the limit
             options["POSENC_BIN"] = str(BIN)
         environ = environment(OUT=str(self.out), **options)
         command = self.words(*stages)
@@ -85,7 +86,7 @@ class Process:
     def kill_in_every_stage(self, *chosen, **options):
         """Kill the recipe in every stage, as soon as the stage changes a file.
 
-        The stamp is then removed, as if it had not been written.
+        If the stage has already written its stamp, the stamp is removed.
         """
         unstamped = None
         for folder, name in self.stages(*chosen, **options):
@@ -101,7 +102,7 @@ class Process:
             if unstamped:
                 unstamped.unlink()
             unstamped = folder / f".{name}.done"
-            unstamped.unlink(missing_ok=True)  # files of a fast stage that has already ended
+            unstamped.unlink(missing_ok=True)  # a fast stage may have ended and written its stamp
         self.start(*chosen, **options).wait_until(unstamped.exists)
         self.kill()
         unstamped.unlink()
@@ -116,7 +117,7 @@ class Process:
         found = {}
         for place, _, names in os.walk(folder or self.out):
             for path in (Path(place, name) for name in names if name != ".lock"):
-                with contextlib.suppress(FileNotFoundError):  # renamed or removed in between
+                with contextlib.suppress(FileNotFoundError):  # the file was renamed or removed after os.walk listed it
                     found[path] = path.stat().st_mtime_ns
         return found
 

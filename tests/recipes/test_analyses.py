@@ -64,7 +64,7 @@ def test_wrong_input_is_one_line(tmp_path, options, says):
 
 
 def test_what_is_done_is_not_done_again(tmp_path):
-    """Products of sinusoids do not need a model."""
+    """The stage `sinusoids` is tested, because it does not need a trained model."""
     (tmp_path / "runs" / "x").mkdir(parents=True)
     (tmp_path / "runs" / "x" / "score.json").touch()
     recipe = Process(RECIPE, tmp_path / "out", RUNS=str(tmp_path / "runs"))

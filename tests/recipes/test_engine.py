@@ -62,7 +62,7 @@ def test_its_stamp_lists_its_settings(tmp_path):
 
 
 def test_machines_that_share_a_folder_stamp_it_together(tmp_path):
-    """No machine removes a file that the other machine is about to rename."""
+    """Two machines write the stamp at the same time. No machine may remove a file that the other machine will rename."""
     script = 'stage_settings=COLOUR; DRY_RUN=; for i in {1..300}; do record_settings "$1"; done'
     command = ["bash", "-c", f"source recipes/lib/engine.sh; {script}", "recipe", str(tmp_path / ".done")]
     options = {**os.environ, "COLOUR": "red"}
@@ -133,7 +133,7 @@ def test_a_stage_that_failed_takes_other_settings(tmp_path):
 
 
 def test_an_output_folder_of_an_earlier_version_keeps_its_settings(tmp_path):
-    """Its stamps are empty. One file lists the settings of all stages."""
+    """In an earlier version, stamps were empty, and the file `settings` contained the settings of all stages."""
     (tmp_path / "a").mkdir()
     for name in ("first", "second"):
         (tmp_path / "a" / f".{name}.done").touch()
@@ -145,7 +145,7 @@ def test_an_output_folder_of_an_earlier_version_keeps_its_settings(tmp_path):
 
 def test_a_dry_run_writes_nothing(tmp_path):
     out = tmp_path / "out"
-    script = re.sub(r'\{ echo ("[^"]*") >>"\$OUT/log";', r"{ run echo \1;", STAGES)  # as recipes call commands
+    script = re.sub(r'\{ echo ("[^"]*") >>"\$OUT/log";', r"{ run echo \1;", STAGES)  # recipes call commands with `run`
     done = bash(script, OUT=str(out), COLOUR="red", SHAPE="round", DRY_RUN="1")
     assert done.returncode == 0 and "echo second\\ red\\ round" in done.stdout
     assert not out.exists()
@@ -302,7 +302,7 @@ def test_no_python_inside_bash():
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_defaults_of_a_recipe_are_accepted(recipe, tmp_path):
-    """Methods are also checked under DRY_RUN. A study that needs data of the user receives names of folders."""
+    """A dry run also checks the methods. Recipes that require data of the user receive paths as values."""
     done = run(recipe, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -330,7 +330,7 @@ def test_every_file_of_the_engine_is_sourced_and_no_name_is_defined_twice():
 
 # --- rows at the same time, and divided among machines ---
 
-#: four rows. Their decodings wait until MEET of them run. The score needs both decodings of its row
+#: four rows. A decoding waits until MEET commands have begun. The score needs both decodings of its row
 ROWS = """
 begin() { echo "$1" >>"$OUT/begun"; }
 decode_row() {

@@ -55,9 +55,9 @@ def test_a_recipe_trains_it_and_ends_with_its_row(slope, tmp_path):
     _, own = json.loads(printed)["rows"]
     assert own["method"] == "slope" and own["parameters_added"] == 2 * 4  # one factor per head and stack
     difference = own["scores"]["test"]["chrf"]["difference"]
-    assert difference["p"] is None  # with one seed, only its sentences can be compared
+    assert difference["p"] is None  # with one seed, there is only a test over sentences
     assert 0 < difference["sentences_holm_p"]["1"] <= 1
-    printed, _ = posenc("report", recipe.out, POSENC_METHODS="")  # a run from a machine without the file
+    printed, _ = posenc("report", recipe.out, POSENC_METHODS="")  # this machine does not have the file of the method
     assert "| slope" in printed
 
 

@@ -51,7 +51,7 @@ def test_it_ends_with_its_caller_and_holds_its_lock_until_then(tmp_path, number)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         process.send_signal(number)
         assert process.wait(timeout=20) == -number
-        fcntl.flock(lock, fcntl.LOCK_EX)  # otherwise, this would wait for a minute
+        fcntl.flock(lock, fcntl.LOCK_EX)  # if the process still held the lock, this call would wait for a minute
 
 
 def test_it_can_be_interrupted_where_the_tests_run_in_the_background(tmp_path):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 #: 4 batches per update, shared by 1, 2 or 4 workers, and 16 updates
 OPTIONS = {"DROPOUT": "0", "UNITS": "4", "BATCH": "512", "EPOCHS": "1", "SAVE_UPDATES": "4"}
-CLOSE = {"rtol": 1e-3, "atol": 1e-3}  # workers add the gradients of batches in another order than one process does
+CLOSE = {"rtol": 1e-3, "atol": 1e-3}  # several workers add gradients in another order than one process
 EXACT = {"rtol": 0, "atol": 0}
 
 
@@ -116,13 +116,14 @@ def test_to_the_last_bit_they_are_two_processes_of_one_machine(two, tmp_path):
 def sent_per_update(network, state, before):
     """Return the bytes that each machine has sent per update, relative to the size of the gradients."""
     size = sum(tensor.numel() for name, tensor in state["model"].items() if "version" not in name) * 4
-    size -= state["model"]["decoder.embed_tokens.weight"].numel() * 4 * 2  # one table with three names
+    # Both embeddings and the output projection share one table. The state contains this table under three names.
+    size -= state["model"]["decoder.embed_tokens.weight"].numel() * 4 * 2
     updates = state["optimizer_history"][-1]["num_updates"]
     return [(network.sent(side) - before[side]) / updates / size for side in (0, 1)]
 
 
 def test_an_update_sends_the_gradients_once(two):
-    """The gradients are summed in two steps. In each step, a machine sends half of the gradients. It sends few other bytes."""
+    """The gradients are summed in two steps. In each step, a machine sends half of the gradients, and little other data."""
     assert all(1 < sent < 1.1 for sent in two.sent), two.sent
 
 
@@ -148,7 +149,7 @@ def test_with_two_processes_and_a_folder_on_each_machine(network, one, tmp_path)
     assert_same_parameters(one.state(), first.state(), **CLOSE)
     assert f"writes checkpoints, to {first.checkpoint().parent}" in printed[1]
     assert not list(second.out.rglob("*.pt")) and (second.checkpoint().parent / "train.log.machine1").exists()
-    # when machine 0 resumes alone, the data of machine 1 are not needed
+    # the training run is complete, so machine 0 can run alone and does not need machine 1
     before = first.files(first.checkpoint().parent)
     assert "done before" in pair.machines[0].run("train") and first.files(first.checkpoint().parent) == before
 
@@ -189,7 +190,7 @@ def test_wmt18(network, tmp_path):
 
 
 def test_compare(network, tmp_path):
-    """The text belongs to the user, and each machine has a folder. Machine 0 writes the table."""
+    """Both machines read the user's text, and each machine has its own output folder. Machine 0 writes the table."""
     compare.write(tmp_path / "text")
     text = {"TRAIN": "train", "VALID": "valid"}
     options = {
@@ -235,7 +236,7 @@ def test_a_difference_is_named_before_the_first_update(network, one, tmp_path):
 def test_a_machine_that_does_not_come_is_named(network, one, tmp_path):
     """Start four training runs at the same time. Each fails for another reason.
 
-    The limit is 3 seconds. If another program answers on the port, the recipe stops torchrun 20 seconds later.
+    Machines wait for 3 seconds. If another program answers on the port, the recipe stops torchrun 20 seconds later.
     """
     patience = {"WORKER_TIMEOUT": "3"}
     recipes = [one.beside(tmp_path / str(number)) for number in range(8)]
@@ -342,7 +343,7 @@ def test_a_full_disk_of_machine_0_is_named_and_loses_nothing(network, two, tmp_p
 
 
 def test_a_machine_that_comes_back_joins_again(network, two, tmp_path):
-    """No command is run again on machine 0."""
+    """Machine 1 is killed and started again. On machine 0, no command is started again."""
     recipe = two.beside(tmp_path / "out")
     pair = Pair(network, recipe, RDZV="10.77.0.1:29505", MAX_RESTARTS="2").start()
     pair.wait_until(r"num_updates=6,")

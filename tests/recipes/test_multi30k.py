@@ -151,7 +151,7 @@ def test_other_languages_and_subwords():
     assert value(of("fairseq-generate", found)[0], "--remove-bpe") == "subword_nmt"
     assert value(of("fairseq-preprocess", found)[0], "--target-lang") == "de"
     assert value(of("multi30k", found)[0], "--target") == "de"
-    assert "--published" not in found[-1]  # the study uses only Ukrainian
+    assert "--published" not in found[-1]  # the published results are only for Ukrainian
 
 
 def test_more_test_sets_do_not_change_the_training_data():
@@ -314,7 +314,7 @@ def test_the_shown_commands_do_the_same(whole, tmp_path):
 def test_the_output_folder_may_have_any_name(captions, tmp_path):
     """The name contains all characters that bash, sed or fairseq's configuration interpret.
 
-    Stamps and settings are found again.
+    When the recipe runs again, it finds its stamps and settings.
     """
     (tmp_path / "a ").mkdir()
     recipe = Recipe(captions, tmp_path / "a " / """& b\\ 'c' "d" $e {f} [g] *%s=~;#\\""", METHODS="none", EPOCHS="1")

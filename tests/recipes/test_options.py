@@ -38,11 +38,10 @@ NO_NUMBERS = ["1e99", "08", "-1", "0x10", "1 +1", "  ", "٣"]
 
 @pytest.mark.parametrize("recipe, variant", CASES)
 def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
-    """Test values in arguments and in the environment. If a number is required, the error is one line that names the option.
+    """Options are set by arguments and in the environment. If a number is required, the error is one line with the option.
 
-    Bash would run the first value if it evaluated the value as arithmetic, but only if the value contains nothing else. Any other
-    evaluation would run the commands of the second value. With settings such as DATA=multi30k, only options are tested that the
-    recipe declares differently without these settings.
+    The first value runs a command if Bash evaluates it as arithmetic. The second value runs commands if Bash evaluates it in
+    another way. With settings such as DATA=multi30k, the test uses only options whose declaration depends on these settings.
     """
     trap = tmp_path / "trap"
     arithmetic = f"PATH[$(touch {trap})0]"
@@ -62,7 +61,7 @@ def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
             assert not trap.exists(), f"{name}={value}"
             if numeric:
                 assert f"{name}={value}: not allowed" in refused(done)
-            else:  # a text is allowed for a text option, so that the recipe continues
+            else:  # the option may be any text, so the recipe may succeed
                 assert done.returncode == 0 or name in refused(done), done.stderr
     assert tried == {(name, way) for name in kinds for way in (True, False)}
 

@@ -37,7 +37,8 @@ def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_others(one, tmp_path):
-    two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")  # not forked: workers end separately
+    # POSENC_BIN prevents forked programs, because each worker must end separately.
+    two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")
     two.wait_until(lambda: "num_updates=6," in two.log())
     (worker,) = workers(two, rank=1)
     os.kill(worker, signal.SIGKILL)
@@ -151,7 +152,7 @@ def test_every_recipe_with_rows_trains_on_several_machines_without_gpus(recipe):
 
 @pytest.mark.parametrize("per_machine", [1, 2])
 def test_ranks_on_machines_without_gpus(monkeypatch, tmp_path, per_machine):
-    """torchrun numbers machines in any order. Recipes number them by their options. srun sets the rank itself."""
+    """torchrun numbers machines in any order. The recipe passes the number of the machine. srun sets the rank itself."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     ranks = {"WORLD_SIZE": 2 * per_machine, "LOCAL_WORLD_SIZE": per_machine, "LOCAL_RANK": per_machine - 1, "RANK": 0}
     for name, value in {"MASTER_ADDR": "m0", "MASTER_PORT": "29500", "POSENC_NODE_RANK": "1", **ranks}.items():

@@ -75,7 +75,7 @@ def without_plugin(words):
 
 
 def test_eole_has_the_sizes_and_settings_of_fairseq():
-    """Each value is in the recipe for fairseq, and in peers.py for Eole."""
+    """The recipe contains the values for fairseq. peers.py contains the values for Eole."""
     (stock,) = (words for name, words in measured(commands("train", REPEATS="1")) if name.endswith("/fairseq/1/200"))
     given = dict(itertools.pairwise(stock))
     names = runpy.run_path(str(HELPER))
@@ -90,7 +90,7 @@ def test_eole_has_the_sizes_and_settings_of_fairseq():
     assert training["max_grad_norm"] == float(given["--clip-norm"])
     assert f"({training['adam_beta1']}, {training['adam_beta2']})" == given["--adam-betas"]
     assert training["warmup_steps"] == int(given["--warmup-updates"])
-    # the factor of `noam` whose largest learning rate is that of inverse_sqrt
+    # with this factor, the largest learning rate of `noam` equals the largest learning rate of inverse_sqrt
     peak = training["learning_rate"] * model["hidden_size"] ** -0.5 * training["warmup_steps"] ** -0.5
     assert peak == pytest.approx(float(given["--lr"]))
 
@@ -131,7 +131,7 @@ def test_wrong_options_are_one_line(options, message):
 
 
 def test_an_extended_environment_has_the_packages_of_this_one(tmp_path):
-    """torchaudio is hidden: its wheels do not fit PyTorch's wheels for CPUs, and transformers would import it."""
+    """The environment hides torchaudio. Its wheels do not fit PyTorch's wheels for CPUs, and transformers would import it."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
     helper("extend", tmp_path)
     code = "import importlib.util as u, torch; print(torch.__file__, u.find_spec('torchaudio'))"
@@ -217,7 +217,7 @@ mtp: 0.000; attn_ent: 0.000; lr: 9.62e-04; sents:    2565; bsz:  894/ {tokens}/6
 
 
 def write_runs(out, times):
-    """Write the files of runs. Each run has 2 and 10 updates of 100 tokens each, and 3 seconds of start-up."""
+    """Write the files of runs. Each run is measured with 2 and with 10 updates of 100 tokens. Starting takes 3 seconds."""
     for (positions, system), seconds in times.items():
         for repeat, second in enumerate(seconds, start=1):
             folder = out / positions / system / str(repeat)
@@ -287,7 +287,7 @@ print(log.replace("968064", str(parameters)).replace("296", str(types)))
 
 @pytest.mark.slow
 def test_killed_in_every_stage_a_small_study_ends_with_its_table(tmp_path):
-    """All training runs of fairseq are complete. A program with the output of Eole replaces Eole."""
+    """fairseq really trains its models. A program that prints the output of Eole replaces Eole."""
     small = {"SENTENCES": "100", "VOCABULARY": "300", "REPEATS": "1", "UPDATES": "3", "SHORT": "1", "MAX_TOKENS": "200"}
     study = Process(RECIPE, tmp_path / "out", POSITIONS="relative sinusoidal", FORK_PROGRAMS_IN_ARGUMENTS="1", **small)
     program = study.out / "environment" / "bin" / "python"

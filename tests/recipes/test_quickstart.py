@@ -90,7 +90,7 @@ def test_options_reach_the_commands():
 def test_a_row_may_have_specs_of_its_own_at_every_site():
     found = commands(METHODS="encoder=t5:buckets=9;cross=shaw", OUT="runs/x")
     (train,) = of("fairseq-train", "", found)
-    given = dict(itertools.pairwise(train))  # the last of several values counts
+    given = dict(itertools.pairwise(train))  # if an option occurs several times, the last value counts
     assert [given[f"--{site}-position"] for site in ("encoder", "decoder", "cross")] == ["t5:buckets=9", "none", "shaw"]
     assert given["--save-dir"] == "runs/x/encoder=t5_buckets=9_cross=shaw/seed1"
     assert found[-1][-1] == "encoder=t5:buckets=9;cross=shaw"
@@ -167,7 +167,7 @@ def test_stopped_again_and_again_it_goes_on_to_the_same_numbers(uninterrupted, t
             os.killpg(recipe.process.pid, how)
             (folder / "checkpoint_last.pt").write_bytes(b"half a copy")
         else:
-            recipe.process.send_signal(how)  # only to the recipe, which must end its command
+            recipe.process.send_signal(how)  # the signal goes only to the recipe, and the recipe must end its command
         printed = recipe.process.communicate(timeout=60)[0]
         assert recipe.process.returncode != 0 and "|" not in printed.splitlines()[-1]
         assert [number >= 20 for number in recipe.resumed(printed)] == [True] * (nth > 0)

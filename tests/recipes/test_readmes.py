@@ -43,7 +43,7 @@ def test_archive_commands_of_results(reader):
     name = "transformer_tiny"
     folder = reader.folder / "results" / name
     shutil.copytree(ROOT / "results" / name, folder)
-    (folder.parent / "chance").symlink_to(ROOT / "results" / "chance")  # the report reads its seed variance from there
+    (folder.parent / "chance").symlink_to(ROOT / "results" / "chance")  # the report reads the seed variance from this folder
     records = archive.read(folder)
     new = next(iter(records))
     (folder / new).mkdir(parents=True)

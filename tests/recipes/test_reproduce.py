@@ -1,4 +1,7 @@
-"""recipes/reproduce repeats committed training runs. The recipe of every folder of results has the options of its runs."""
+"""recipes/reproduce repeats committed training runs.
+
+In every folder under results/, the recipe uses the options that are stored with the runs.
+"""
 
 import functools
 import json

@@ -1,4 +1,7 @@
-"""The studies that are lists of rows: their rows, their data, and the recipe that trains them (quickstart or multi30k_uk)."""
+"""Studies that only list rows. The recipe quickstart or multi30k_uk trains these rows.
+
+The file tests the rows, the data and the choice of the recipe.
+"""
 
 import itertools
 import shlex

@@ -32,7 +32,7 @@ def prepare(folder, lines, rule="identity", sampled=1_000_000, vocabulary=60, ki
 def test_the_dictionary_contains_only_pieces_of_the_model(tmp_path, kind):
     """Some lines contain characters that are not in the training text of the model.
 
-    Each run of such characters becomes one symbol.
+    Each sequence of such characters becomes one unknown symbol.
     """
     foreign = [f"see {chr(0x4E00 + number)}{chr(0x5E00 + number)} there" for number in range(100)]
     lines = [line for pair in zip(["see him and her there now"] * 100, foreign) for line in pair]

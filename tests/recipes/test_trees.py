@@ -60,7 +60,8 @@ def test_every_method_that_reads_trees_and_its_control():
     assert "posenc_spr_rel_tiny" in trained and "posenc_t5_tiny" not in trained and "posenc_xl_pe_tiny" not in trained
     assert all(trained.count(name) == 2 for name in trained)
     controls = [command for command in found if "--random-structure" in command]
-    assert len(controls) == len(trained)  # half of the rows are controls, and each has two commands: training and decoding
+    # Half of the rows are controls. Each control has two commands: training and decoding.
+    assert len(controls) == len(trained)
     assert all("--task" in command for command in found if re.search("fairseq-(train|generate)", " ".join(command[:3])))
 
 

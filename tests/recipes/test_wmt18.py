@@ -199,7 +199,7 @@ def test_czech(pair, mirror, tmp_path):
 
 @pytest.mark.slow
 def test_parts_and_one_file_train_the_same(whole, mirror, tmp_path):
-    """fairseq-preprocess writes the same dictionary and the same bytes for the whole text."""
+    """fairseq-preprocess on the whole text writes the same dictionary and the same data as the recipe."""
     one = whole[0]
     many = recipe(mirror, tmp_path / "out", PART="900")
     many.run("fetch", "prepare", "train")

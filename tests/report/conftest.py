@@ -34,7 +34,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def small_files():
-    """Return a function of a number of bytes. Within the returned context, no file can become larger, as on a full disk."""
+    """Return a context manager that takes a number of bytes. Within the context, no file can be larger, as on a full disk."""
 
     @contextlib.contextmanager
     def limit(size):

@@ -68,7 +68,7 @@ def test_ter_of_summed_counts_is_that_of_sacrebleu():
 
 @pytest.mark.parametrize("test", ["ar", "bs"])
 def test_ter_is_tested_over_sentences_as_by_sacrebleu(posenc, write, test):
-    """sacreBLEU compares rounded numbers, so that it does not count some differences that equal the observed difference."""
+    """sacreBLEU compares rounded numbers. It therefore misses some samples whose difference equals the observed difference."""
     tables, _ = rows(posenc, write(scored("none", 1, 0.32), scored("t5", 1, 0.31)), "--test", test)
     cell = tables["Tests over sentences"]["t5"]["test TER"]
     systems = [(spec, runs.spoilt(TEXTS, rate, 1)) for spec, rate in (("none", 0.32), ("t5", 0.31))]
@@ -88,14 +88,15 @@ def test_scores_of_other_programs_are_tested_over_sentences(posenc, write):
     assert tables["Scores"]["t5"]["test comet"] == "**0.660**" and tables["Scores"]["none"]["test comet"] == "0.650"
     assert tables["Scores"]["t5"]["test metricx"] == "**0.650**"
     assert tables["Difference to none"]["t5"]["test comet"] == "+0.010"
-    assert tables["Tests over sentences"]["t5"]["test comet"] == "p = .005"  # 1 / 201: all sentences are better
+    # All sentences are better. With 200 samples, p is therefore 1 / 201.
+    assert tables["Tests over sentences"]["t5"]["test comet"] == "p = .005"
     assert tables["Tests over sentences"]["t5"]["test metricx"] == "p = .005"
     assert list(tables["Scores"]["t5"])[1:] == [f"test {name}" for name in ("BLEU", "chrF", "TER", "comet", "metricx")]
     assert "* smaller is better: TER, metricx\n" in out and "* m, mean over sentences\n" in out
 
 
 def test_small_scores_have_a_seed_variance(posenc, write):
-    """BLEU near 0 has little variance and is not pooled. Scores of other programs can have any range."""
+    """BLEU near 0 has little variance, so such rows are not pooled. Scores of other programs are pooled in any range."""
     records = [
         scored(spec, seed, comet=segment_scores([base + seed / 100] * len(TEXTS)))
         for spec, base in (("none", 0.1), ("t5", 0.8))

@@ -34,7 +34,7 @@ def test_p_values_are_those_of_sacrebleu_on_the_text(two, samples):
 
 
 def test_the_bootstrap_takes_differences_in_both_directions(two):
-    """sacreBLEU's bootstrap uses absolute values first, and therefore computes a p-value of about half of this value."""
+    """sacreBLEU's bootstrap takes absolute differences before it centres them. Its p-value is about half of this project's."""
     references, one, other = two
     stored = [count(system, references) for system in (one, other)]
     _, results = PairedTest([("a", one), ("b", other)], {"b": BLEU()}, [references], "bs", 1000)()
@@ -168,7 +168,7 @@ def test_the_baseline_is_sinusoidal_or_the_one_asked_for(posenc, write):
 
 
 def test_a_difference_is_that_of_the_means_which_the_table_shows(posenc, write):
-    """Means use all seeds of both rows, also if one row has fewer. Sentences are compared for seeds that both rows have."""
+    """Each mean uses all seeds of its row. Sentences are compared only for seeds that both rows have."""
     records = [runs.run("none", 1, 0.5), runs.run("none", 2, 0.4), runs.run("t5", 2, 0.3), runs.run("rope", 3, 0.2)]
     tables, _ = full(posenc, write(*records), "--decimals", 4)
     score = {row[0]: float(row[2].strip("*").split()[0]) for row in tables["Scores"][1:]}

@@ -1,6 +1,6 @@
-"""The tables under results/ are the output of posenc report and posenc bench for the numbers next to them.
+"""The tables under results/ are the output of posenc report and posenc bench for the stored results in the same folder.
 
-The folder is small.
+The folder results/ is small.
 """
 
 import csv

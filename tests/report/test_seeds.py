@@ -117,7 +117,7 @@ def test_other_versions_have_the_same_seed_variance(posenc, write, study):
 
 
 def test_more_seeds_of_a_row_belong_to_its_variance_and_count_once(posenc, write, study):
-    """The table has seeds 1 and 2 of t5. The other folder has another run of seed 1, which is not used, and a run of seed 3."""
+    """The table has seeds 1 and 2 of t5. The other folder has seed 3, and another run of seed 1 that is not used."""
     rates = {1: 0.28, 2: 0.3, 3: 0.31}
     table = as_json(
         posenc, write(runs.run("none", rate=0.32), *(runs.run("t5", seed, rates[seed]) for seed in (1, 2))), "--seed-variance",
@@ -198,7 +198,7 @@ def test_paired_seeds(posenc, write):
 
 
 def test_paired_seeds_change_only_the_test(posenc, write):
-    """Means, their intervals and ranks are over all seeds, also of rows that lack seeds of the baseline."""
+    """Means, intervals and ranks use all seeds of a row, also if the row lacks seeds of the baseline."""
     base, ours = seeds([0.3, 0.25, 0.28], "none"), seeds([0.28, 0.23, 0.26])
     found = write(*base, *ours, runs.run("rope", 4, 0.2), runs.run("shaw", 1, 0.22), runs.run("shaw", 2, 0.24))
     plain, paired = (as_json(posenc, found, "--baseline", "none", "--seed-test", test) for test in ("welch", "paired"))
@@ -239,7 +239,7 @@ def test_the_seed_variance_may_be_zero(posenc, write):
 
 @pytest.mark.parametrize("content", [{}, {"valid": {"bleu": [[30, 31, 32]]}}, {"test": {"comet": [[1, 2, 3]]}}])
 def test_a_file_without_scores_of_this_task_is_named(posenc, write, tmp_path, content):
-    """The note names only sources whose scores were used."""
+    """The note on the pooled variance names only files whose scores were used."""
     file = tmp_path / "variance.json"
     file.write_text(json.dumps({"source": "my runs", "scores": content}))
     table = as_json(posenc, write(*seeds([0.3, 0.31]), runs.run("rope", rate=0.2)), "--seed-variance", file)

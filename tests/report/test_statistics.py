@@ -1,5 +1,6 @@
-"""The statistics of reports, compared with scipy and sacreBLEU, and the fraction of tables of equal methods that show a
-difference.
+"""The statistics of reports are compared with scipy and sacreBLEU.
+
+Other tests generate many tables of methods with equal true scores, and count the tables that show a difference.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ ROWS = (9, 26, 83)
 
 
 def table(*rows):
-    """Return [M, S], with NaN if a row has fewer seeds."""
+    """Return the table [rows, seeds]. Missing seeds of a row are NaN."""
     width = max(map(len, rows))
     return np.array([[*row, *[NAN] * (width - len(row))] for row in rows], float)
 
@@ -48,7 +49,7 @@ def test_fewer_seeds_are_compared_by_the_pooled_variance():
 
 
 def test_the_same_seeds_can_be_compared_in_pairs():
-    """For two rows, this is the paired t-test."""
+    """For two rows, the comparison in pairs is the paired t-test."""
     other = [36.1, 37.9, 36.8, 36.4]
     found = compare(table(ONE, other), 0, paired=True)
     assert found.p[1] == pytest.approx(scipy.stats.ttest_rel(other, ONE).pvalue) and found.test[1] == "paired"
@@ -62,7 +63,7 @@ def test_rows_at_the_floor_do_not_narrow_a_comparison_in_pairs():
 
 
 def test_the_interval_of_a_mean_is_not_that_of_a_pair():
-    """In pairs, seeds have an effect that all rows share. The interval of a mean contains this effect."""
+    """A comparison in pairs removes the effect that a seed has on all rows. The interval of a mean includes this effect."""
     scores = table([27.0, 35.0], [28.0, 36.5])
     known = pool(scores)
     in_pairs, plain = compare(scores, 0, known, paired=True), compare(scores, 0, known)
@@ -71,7 +72,7 @@ def test_the_interval_of_a_mean_is_not_that_of_a_pair():
 
 @pytest.mark.parametrize("paired", (False, True))
 def test_equal_scores_of_all_seeds_have_no_p(paired):
-    """The mean of these scores is not exactly equal to the scores."""
+    """Because of rounding, the mean of three equal scores is not exactly equal to the scores."""
     found = compare(table([36.1] * 3, [34.7] * 3, [35.3] * 3), 0, paired=paired)
     assert np.isnan(found.p).all() and found.low.tolist() == pytest.approx([36.1, 34.7, 35.3])
 
@@ -138,7 +139,7 @@ def drawn(rows, seeds, deviations=1.0):
 
 @pytest.mark.parametrize("rows", ROWS)
 def test_one_table_of_twenty_shows_a_difference_between_equal_methods(rows):
-    """One seed for each method and thirty for the baseline, so that the comparisons are nearly independent."""
+    """Each method has one seed. The baseline has thirty seeds, so the comparisons are nearly independent."""
     scores = drawn(rows, 30)
     scores[:, 1:, 1:] = NAN
     found = compare(scores, 0, pool(scores))
@@ -149,7 +150,7 @@ def test_one_table_of_twenty_shows_a_difference_between_equal_methods(rows):
 @pytest.mark.parametrize("seeds", (2, 5))
 @pytest.mark.parametrize("rows", ROWS)
 def test_rows_that_share_a_baseline_with_few_seeds_show_fewer(rows, seeds):
-    """Holm's correction does not use that all differences contain the same baseline."""
+    """All differences contain the same baseline. Holm's correction ignores this, so fewer tables show a difference."""
     scores = drawn(rows, seeds)
     found = compare(scores, 0, pool(scores))
     assert set(found.test[:, 1:].ravel()) == {"pooled" if seeds == 2 else "Welch"} and 0.01 <= shown(found) <= 0.07
@@ -166,7 +167,7 @@ def test_variances_that_differ_from_row_to_row_do_no_harm(rows, seeds):
 
 @pytest.mark.parametrize("rows", ROWS)
 def test_equal_methods_compared_in_pairs(rows):
-    """Seeds have an effect that all rows share."""
+    """A seed has the same effect on all rows."""
     scores = drawn(rows, 5) + 3 * np.random.default_rng(1).standard_normal((TABLES, 1, 5))
     assert 0.02 <= shown(compare(scores, 0, paired=True)) <= 0.07
 
@@ -191,7 +192,7 @@ def test_scores_of_many_samples_are_sacrebleus(metric, columns):
 
 @pytest.mark.parametrize("test", ["bs", "ar"])
 def test_equal_systems_differ_in_one_test_set_of_twenty(test):
-    """sacreBLEU's bootstrap finds a difference in about one of eleven."""
+    """sacreBLEU's bootstrap finds a difference in about one of eleven test sets."""
     rng, found = np.random.default_rng(2), []
     for _ in range(600):
         words = rng.integers(5, 30, 60)

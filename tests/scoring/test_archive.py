@@ -71,7 +71,8 @@ def test_records_come_back_as_they_were(folder, archived):
     }
     # 1 is not the same value as true
     assert json.loads((archived / "runs.json").read_text())["shared"]["settings"]["cpu"] is None
-    for path, record in before.items():  # also equal in the order of the fields, which determines the order of sites in tables
+    # The order of the fields must also be equal. It determines the order of sites in tables.
+    for path, record in before.items():
         assert record.model_dump_json() == after[archived / path.relative_to(folder)].model_dump_json()
 
 

@@ -87,7 +87,7 @@ def test_damaged_lengths(text):
 
 
 def record(spec, shift, **fields):
-    """Return a run at two ratios. Its outputs are longer than requested by `shift`."""
+    """Return a run with outputs for two length ratios. Each output is `shift` tokens longer than requested."""
     found = made_up(spec, **fields)
     plain = found["parts"].pop("test")
     for ratio in (0.8, 1.0):

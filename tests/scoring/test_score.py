@@ -42,7 +42,7 @@ def generated(hypotheses, order=(2, 0, 1), config="", targets=REFERENCES):
 
 @pytest.fixture
 def trained(tmp_path):
-    """Return a run as the recipes leave it, its reference, and its output without hypotheses."""
+    """Return a run with the files that a recipe writes. The reference and the data are in the parent folder."""
     run, data = tmp_path / "t5", tmp_path / "data"
     run.mkdir()
     data.mkdir()

@@ -207,7 +207,8 @@ def test_a_prefix_of_the_whole_length_ends_there(lengths):
     assert completed(asked, [[A, A], [A, PAD], [A, LONG]], 2) == [[A, A, END], [A, PAD, PAD], [A, LONG, END]]
     assert completed(asked, [[A, END]], 1) == [[A, END, PAD]]
     by_character = lengths("char", length_eos="exact")
-    assert completed(by_character, [[A, LONG]], 5) == [[A, LONG, END]]  # one character too long, which is allowed for a piece
+    # The prefix is one character longer than requested. This is allowed, because its last token is a piece of a word.
+    assert completed(by_character, [[A, LONG]], 5) == [[A, LONG, END]]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,7 @@ def test_prefixes_that_contradict_a_length(lengths, end, prefix, length, wrong):
 
 @pytest.mark.parametrize("end", ["min", "exact"])
 def test_a_predicted_length_and_a_prefix_are_refused(lengths, end):
-    """The prefix is checked before the encoder, and the predictor reads the encoder output."""
+    """The prefix is checked before the encoder runs. At this time, the predicted length is not known."""
     asked = lengths(length_from="predictor", length_eos=end)
     line = refusal(lambda: asked.ask(sample([A, A, END]), generator(), torch.tensor([[A, A]])))
     assert f"--length-from predictor: not supported with --prefix-size and --length-eos {end}" in line
