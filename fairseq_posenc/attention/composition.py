@@ -15,7 +15,10 @@ _EXCLUSIVE = hooks_where(lambda hook: hook.kind == Kind.EXCLUSIVE) - {"attend"}
 
 
 def refuse_contradictions(users: Users, projections: frozenset[str], scales: Mapping[str, float]) -> None:
-    """Raise PositionError if the methods of one layer cannot be combined. `scales` are the constant scales by method."""
+    """Raise PositionError if the methods of one layer cannot be combined.
+
+    `scales` maps the name of each method to the result of its hook `scale`. Results that are tensors are not included.
+    """
     _refuse_beside_kernel(users)
     _refuse_missing_projections(users, projections)
     _refuse_two_scales(scales)

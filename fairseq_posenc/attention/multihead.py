@@ -23,7 +23,8 @@ from .site_positions import SitePositions
 #: on a CPU and on an accelerator. Blocks are used if the batch has enough scores for _FEWEST_BLOCKS
 #: blocks, and each head has at least _LONG scores per sentence
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
-#: on an accelerator, additional channels of queries and keys are faster than a bias matrix from this number of queries on
+#: on an accelerator, a bias can be a matrix or additional channels of queries and keys. Channels are faster if the number of
+#: queries is at least this number
 _CHANNELS_FROM_LENGTH = 128
 #: narrowest width of queries and keys that torch's memory-efficient kernel takes without padding
 _NARROWEST = 8
@@ -104,7 +105,8 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries [B, H, T, D], and keys and values [B, H, S, D], after the hooks `project_input`, `rotate` and `scale`.
 
-        In decoding, the keys and values include all earlier steps. If `attend` is recurrent, they include only the new steps.
+        In decoding, the keys and values include all earlier steps. If the hook `attend` is marked as
+        recurrent (`core.hooks.recurrent`), the keys and values include only the new steps.
         """
         x = positions.project_input("query", query, ctx.queries, ctx)
         q = self._heads(self.q_proj, x)
@@ -171,7 +173,7 @@ class Attention(nn.Module):
 
     @staticmethod
     def _prefers_channels(q: Tensor) -> bool:
-        """Return whether additional channels of queries and keys are faster than a bias matrix.
+        """Return whether a bias is faster as additional channels of queries and keys than as a matrix.
 
         On a CPU, channels are slower, because queries, keys and values are copied.
         """
@@ -188,10 +190,10 @@ class Attention(nn.Module):
     def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
         """Return the sum of `content`, the bias, and -inf for masked keys, in the dtype of `q`.
 
-        When `fused` calls this function, `content` is the sum of the hooks `content_scores`, or None. When `_explicit_output`
-        calls this function, `content` contains all scores before bias and mask, and the argument `q` is the tensor of values,
-        because only its dtype and device are used. If content is None and `mask.causal` is set, the result does
-        not contain the mask. The function is called only on accelerators.
+        When `fused` calls this function, `content` is the sum of the results of the hook `content_scores`, or None. When
+        `_explicit_output` calls this function, `content` contains all scores before bias and mask. `_explicit_output` passes
+        the values as `q`. This is possible because only the dtype and the device of `q` are used. If `content` is None and
+        `mask.causal` is set, the result does not contain the causal mask. The function is called only on accelerators.
         """
         if content is None:
             return self._numbers(mask, ctx, q.dtype)
@@ -304,9 +306,10 @@ class Attention(nn.Module):
         """Return the output of `explicit` for the keys of the context.
 
         The keys of the context are the first keys of `k` and `v`. On an accelerator, scaled_dot_product_attention computes the
-        softmax of the scores and the sums of values. This function passes the scores to it as the mask, in the precision of the
-        values. It passes zeros as queries and keys. On a CPU, in decoding, and for methods with the hook `content_values`, this
-        function calls `explicit` instead. A decoding step is too short to benefit from scaled_dot_product_attention.
+        softmax of the scores and the sums of values. The mask of this call contains the scores, in the precision of the
+        values. The queries and keys of this call are zeros. On a CPU, in decoding, and for methods with the hook
+        `content_values`, this function calls `explicit` instead. A decoding step is too short to benefit from
+        scaled_dot_product_attention.
         """
         seen = ctx.keys.ids.size(1)
         if seen < k.size(2):

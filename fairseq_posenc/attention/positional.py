@@ -112,7 +112,7 @@ class PositionalAttention(Attention):
     ) -> AttentionContext:
         """Return the context. Positions count tokens without padding.
 
-        With an incremental state, the queries are the steps after the steps that the state has counted.
+        With an incremental state, the queries follow the steps of earlier calls. The state stores the number of these steps.
         """
         dims, device, seen = self.positions.dims, query.device, 0
         if state is not None:
@@ -169,9 +169,9 @@ def build_attention(
 def _pad_free(length: int, padding: Tensor | None, device: torch.device) -> Positions:
     """Return positions that count tokens from 0, without padding.
 
-    Padding is masked. If padding is only on the right, the positions are counted (see `Positions`) for all
-    columns, including padding. Otherwise, each padding column repeats the last position before it. Padding at the start of a
-    sentence has position 0.
+    The positions of padding columns have no effect, because padding is masked. If padding is only on the right, the positions
+    are counted (see `Positions`) for all columns, including padding. Otherwise, each padding column repeats the last position
+    before it. Padding at the start of a sentence has position 0.
     """
     counted = Positions.counted(0, length, device)
     if padding is None:

@@ -20,7 +20,7 @@ from .mask import AttentionMask
 
 #: number of steps for which decoding computes a bias in advance
 _WORDS_AHEAD = 32
-#: side of the queries, and side of the keys, of each site
+#: whether the queries, and the keys, of each site belong to the source or the target sentence
 _SIDES = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
 
 
@@ -146,7 +146,7 @@ class SitePositions(nn.Module):
         return hook in self._users[layer]
 
     def scale(self, layer: int) -> float:
-        """Return the constant scale of this layer."""
+        """Return the constant factor of the product of queries and keys at this layer."""
         return self._scales[layer]
 
     def caches_keys(self, layer: int) -> bool:
@@ -207,9 +207,9 @@ class SitePositions(nn.Module):
         return ctx if layer == ctx.layer else ctx.replace(layer=layer)
 
     def project_input(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        """Pass the input of a projection through the methods that change it: [B, T, C] -> same.
+        """Pass the input of a projection through the methods that change it: [B, T, C] -> [B, T', C].
 
-        Methods may change the number of keys.
+        T' differs from T only if `x` is the input of keys or values and a method changes the number of keys.
         """
         return self._apply_to(which, "project_input", x, at, ctx)
 
@@ -306,10 +306,10 @@ class SitePositions(nn.Module):
         return any(method.card.local for method in self._serving(layer))
 
     def masks(self, ctx: AttentionContext, local: bool = True) -> list[AttentionMask | None]:
-        """Return the mask of every layer. Layers with the same methods and the same scale share one mask. None: the layer must
-        compute its own mask.
+        """Return the mask of every layer. The entry of a layer that must compute its own mask is None.
 
-        `local` is False for a global attention, which ignores the masks that restrict attention to a sentence.
+        Layers with the same methods and the same scale share one mask. `local` is False for a global attention, which ignores
+        the masks that restrict attention to a sentence.
         """
         made: dict = {}
         masks: list[AttentionMask | None] = []

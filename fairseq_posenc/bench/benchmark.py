@@ -43,7 +43,7 @@ def run(settings: Settings, specs: list[str]) -> int:
 
 
 def _measure(group: list[Variant], settings: Settings, site: str, progress: Progress) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each measure, with the values of stock fairseq and of all variants."""
+    """Yield the name of each measure, and the values of stock fairseq and of all variants for this measure."""
     together = [Variant(STOCK, None), *group]
     device, dtype = settings.device, settings.dtype
     positions = max([*(length for _, length in settings.shapes), settings.steps + 2, actions.DECODED[1]])

@@ -46,8 +46,8 @@ def installed(methods: list[str]) -> list[Pair]:
 
     If no method is given, return all pairs with installed peers.
 
-    Print the libraries that are not installed, and the peers that an installed version does not contain. Raise PositionError if
-    no pair is left.
+    Print the libraries that are not installed. Also print the peers that the installed version of a library does not contain.
+    Raise PositionError if no pair is left.
     """
     known = dict.fromkeys(pair.method for pair in PAIRS)
     unknown = [method for method in methods if method not in known]

@@ -58,7 +58,10 @@ def operators(action: Callable[[], Any], device: torch.device) -> dict[str, floa
 
 
 def differences(own: dict[str, float], stock: dict[str, float]) -> dict[str, list[float]]:
-    """Return the operators with the largest difference in time, with the milliseconds of the model and of stock fairseq."""
+    """Return the operators whose times differ most between a model and stock fairseq.
+
+    The values are the times of the model and of stock fairseq, in milliseconds.
+    """
     both = {name: [own.get(name, 0.0), stock.get(name, 0.0)] for name in own.keys() | stock.keys()}
     return dict(sorted(both.items(), key=lambda item: -abs(item[1][0] - item[1][1]))[:_SHOWN])
 

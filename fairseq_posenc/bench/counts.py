@@ -1,6 +1,7 @@
 """posenc bench --count: count the kernel launches, waits, bytes and memory that methods would need on an accelerator.
 
-The methods run on the meta device of PyTorch. An accelerator is not required.
+A wait is a synchronisation: the host waits for a value of the device. The methods run on the meta device of PyTorch. An
+accelerator is not required.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def _places(found: Count) -> dict[str, list[int]]:
 def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
     """Compare a new count with a row of earlier counts. Return one line for each number that has changed.
 
-    The lines after these numbers name the operators and the source lines that cause the change.
+    Further lines name the operators and the source lines that cause the changes.
     """
     known, lines = row[measure], []
     for name, value in found.totals().items():

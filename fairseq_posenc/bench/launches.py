@@ -113,7 +113,7 @@ class _Counter(TorchDispatchMode):
         self.values, self.count = values, Count()
         self._live: dict[int, int] = {}
         self._now = 0
-        self._at: dict[int, tuple[str, str]] = {}  # number of an autograd node -> place of its forward pass
+        self._at: dict[int, tuple[str, str]] = {}  # number of an autograd node -> function and source line of its forward pass
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -158,9 +158,10 @@ class _Counter(TorchDispatchMode):
         return out
 
     def _answer(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Return the result of an operator that needs values.
+        """Return the result of an operator that reads the values of tensors.
 
-        Unknown values are replaced by ones, so that conditions that test these values are true.
+        If all values are known, the operator runs on the CPU. Otherwise, `_unknown` returns ones or True, so that conditions
+        that test this result are true. If the shape of the result is unknown, `_unknown` raises NotImplementedError.
         """
         taken = self.values.taken((args, kwargs))
         to_host = torch.device(kwargs.get("device") or META) == CPU

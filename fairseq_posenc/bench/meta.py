@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 META, CPU = torch.device("meta"), torch.device("cpu")
-#: the values of a result are not computed if the result has more elements
+#: maximum number of elements of a result whose values are computed
 _LARGEST = 2**26
 #: alignment of a mask for memory-efficient attention in PyTorch, in elements
 _ALIGNMENT = 8

@@ -39,8 +39,9 @@ class Variant:
     def of(cls, spec: str, site: str) -> Variant:
         """Return the variant of an architecture or of a spec.
 
-        At site "model", a method without options is used as in its architecture. Other specs are used in encoder and decoder.
-        At a single site, only this site uses the spec. The other sites have `sinusoidal` (encoder, decoder) or `none` (cross).
+        If `site` is "model", a method without options has the specs of its architecture. Other specs are used in encoder and
+        decoder. If `site` is encoder, decoder or cross, only this site uses the spec. The other sites have `sinusoidal`
+        (encoder, decoder) or `none` (cross).
         """
         if spec.startswith(PREFIX):
             return cls(spec, architecture(spec).specs)

@@ -177,7 +177,7 @@ def _gpt_neox(sizes: Sizes) -> PeerAttention:
         attention_dropout=0.0, hidden_dropout=0.0, attn_implementation="sdpa",
     )  # fmt: skip
     module = GPTNeoXAttention(config, layer_idx=0)
-    module.rotary_emb = GPTNeoXRotaryEmbedding(config=config)  # since transformers 4.48, attention does not contain it
+    module.rotary_emb = GPTNeoXRotaryEmbedding(config=config)  # not part of GPTNeoXAttention since transformers 4.48
 
     def attend(x: Tensor) -> Tensor:
         at = torch.arange(x.size(1), device=x.device).unsqueeze(0)

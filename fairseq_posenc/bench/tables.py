@@ -56,7 +56,10 @@ def peers(results: dict[str, Any], width: int) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Return all rows with their ratios, then growth with length, then the settings of the measurement."""
+    """Return the tables of ratios, the times of operators if --profile is set, and the settings of the measurement.
+
+    The tables contain times and memory of models, times and memory of one attention module, and operations and bytes.
+    """
     rows = results["rows"]
     lengths = [key for key in measures(rows) if key.startswith("attention ")]
     blocks = [_table(rows, [key for key in measures(rows) if key not in lengths])]

@@ -54,7 +54,8 @@ class _Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             from ..registry.lookup import nearest
 
-            choices = [str(choice) for choice in action.choices]  # not `list`, because this package has a module with this name
+            # do not call `list` here, because the module cli.list replaces the name `list`
+            choices = [str(choice) for choice in action.choices]
             hint = nearest(str(value), choices)
             raise argparse.ArgumentError(action, f"{value!r} is unknown. Expected {', '.join(choices)}.{hint}")
 

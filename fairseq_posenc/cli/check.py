@@ -82,8 +82,8 @@ def check(
 ) -> dict[str, dict[str, str]]:
     """Return the spec at every site of each method. Raise one PositionError with all problems.
 
-    `dims`: sizes of the model, or None to build nothing. `kinds`: available side files. `only_readers`: "all" includes only
-    methods that read a side file.
+    `dims` contains the sizes of the model. If `dims` is None, no method is built. `kinds` contains the available kinds of side
+    files. With `only_readers`, the name "all" includes only methods that read a side file.
     """
     checked: dict[str, dict[str, str]] = {}
     problems: list[str] = []

@@ -29,7 +29,7 @@ def number(text: str) -> float:
 
 
 def read_as_written(actions: Iterable[argparse.Action]) -> None:
-    """Restrict options that fairseq created with type int or float to decimal numbers."""
+    """Let options that fairseq created with type int or float accept only decimal numbers."""
     for action in actions:
         action.type = {int: integer, float: number}.get(action.type, action.type)
 

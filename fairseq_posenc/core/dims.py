@@ -16,8 +16,8 @@ class Dims:
     of the queries).
     words: the dictionary of the queries' language, token -> index.
     source_words: the dictionary of the source language. A method of the decoder may also read this dictionary.
-    relations: the number of entries of dict.relations.txt, including fairseq's four special symbols. `core/sentence.py` defines
-    the indices of the labels.
+    relations: the number of entries of dict.relations.txt, which lists the relation labels of trees and graphs. The number
+    includes fairseq's four special symbols. `core/sentence.py` defines the indices of the relation labels.
     """
 
     embed_dim: int

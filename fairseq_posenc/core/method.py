@@ -92,7 +92,7 @@ class PositionMethod(nn.Module):
 
     @property
     def mixes_keys(self) -> bool:
-        """Return whether `project_input` changes the number of keys or mixes their positions."""
+        """Return whether `project_input` changes the number of keys, or returns keys that depend on several positions."""
         return "project_input" in self.hooks and getattr(type(self).project_input, "mixes_positions", False)
 
     @property

@@ -77,20 +77,20 @@ class SideInputs(Mapping):
                 )
 
     def rolled(self, shift: Tensor) -> SideInputs:
-        """Return a copy in which the rows of source-side inputs are moved to the left by `shift` [B, 1] columns.
+        """Return a copy in which side inputs of the source are moved to the left by `shift` [B, 1] columns.
 
-        Padding on the left is then on the right.
+        Each row of `shift` belongs to one sentence. Padding on the left is then on the right.
         """
         return self._each(lambda side, x: _roll(x, side.words, shift) if side.of == "source" else x)
 
     def up_to(self, length: int) -> SideInputs:
-        """Return a copy in which target-side inputs are truncated to the prefix: [B, T, ...] -> [B, length, ...]."""
+        """Return a copy in which side inputs of the target are truncated to a prefix: [B, T, ...] -> [B, length, ...]."""
         return self._each(lambda side, x: x[(slice(None),) + (slice(length),) * side.words] if side.of == "target" else x)
 
     def every(self, beam: int) -> SideInputs:
         """Return a copy with one row per sentence: every `beam`-th row of the batch.
 
-        In cross-attention, the queries of one row are the beams of a sentence.
+        In cross-attention, each row contains the queries of all beams of a sentence.
         """
         return self if beam == 1 else self._each(lambda side, x: x[::beam])
 

@@ -35,7 +35,10 @@ class Archive:
 
     @property
     def place(self) -> str:
-        """Return the path of the file on its public host. The file name is not sufficient, because it is not unique."""
+        """Return the path of the file on its public host.
+
+        The path identifies the archive. The file name does not, because different archives can have the same file name.
+        """
         return urllib.parse.urlsplit(self.addresses[0]).path.lstrip("/")
 
     @property
@@ -56,7 +59,7 @@ class Store:
     pause: float = 1.0  # seconds before the first retry of a download
 
     def get(self, archives: Iterable[Archive]) -> dict[Archive, Path]:
-        """Return archive -> local file, after a check of all checksums. Download missing files.
+        """Return a mapping from each archive to its local file. Download missing files, and check all checksums.
 
         Before any download, raise PositionError if the disk space is not sufficient.
         """
@@ -156,7 +159,7 @@ def require_room(folder: Path, need: int, what: str) -> None:
 
 
 def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
-    """Copy members of a tar archive to files. `wanted` is a mapping from the name of a member to its file.
+    """Copy members of a tar archive to files. `wanted` is a mapping from the name of a member to the path of the written file.
 
     Raise PositionError if the archive is damaged or lacks a member.
     """

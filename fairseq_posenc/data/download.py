@@ -105,7 +105,7 @@ class Source:
 
     @functools.cached_property
     def _unrecorded(self) -> dict[str, str]:
-        """Return file name -> SHA-256 of the downloads that `record_downloads` will record."""
+        """Return a mapping from file name to SHA-256, for the downloads that `record_downloads` will record."""
         return {}
 
     def _known(self, name: str) -> str | None:
@@ -195,7 +195,7 @@ def _attempt(address: str, path: Path) -> bool:
 
 
 def read_sums(path: Path, name: str) -> dict[str, str]:
-    """Return file name -> checksum from a file in the format of sha256sum. Return {} if the file does not exist."""
+    """Read a file in the format of sha256sum. Return a mapping from file name to checksum, or {} if the file does not exist."""
     if not path.is_file():
         return {}
     try:

@@ -18,9 +18,9 @@ def with_channels(
 
     Args:
         q, k, v: [B, H, T, D] for q, and [B, H, S, D] for k and v.
-        of_query, of_key: factors of the bias, [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. If q is in half
-            precision, the factors of queries are rounded to half precision. The factors of keys are split into several
-            channels, and are not rounded.
+        of_query, of_key: factors of the bias, [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. The bias is
+            of_query of_key^T. If q is in half precision, the factors of queries are rounded to half precision. In this case,
+            each factor of keys is split into a sum of several half-precision channels, and is not rounded.
         scale: the factor of q k^T.
     """
     pieces = _PIECES.get(q.dtype, 1)
@@ -45,8 +45,8 @@ def _like(x: Tensor, values: Tensor, channels: int = -1) -> Tensor:
 def _split(x: Tensor, dtype: torch.dtype, pieces: int) -> list[Tensor]:
     """Split x into `pieces` tensors of the type `dtype`.
 
-    The first tensor is x, rounded to `dtype`. Each further tensor is the remaining error of the sum of the tensors before
-    it, rounded to `dtype`. The sum of all tensors is x, except for the rounding of the last tensor.
+    The first tensor is x, rounded to `dtype`. Each further tensor is x minus the sum of all tensors before it, rounded to
+    `dtype`. The sum of all tensors is x, except for the rounding of the last tensor.
     """
     found = []
     for _ in range(pieces - 1):

@@ -13,9 +13,9 @@ _SILENT = ("<s>", "<pad>", "</s>")
 def printed_characters(words: Mapping[str, int], size: int) -> Tensor:
     """Return the number of printed characters of every token, [V], including one space per word.
 
-    The symbols <s>, <pad> and </s> have 0 characters. The token <unk> is counted like other tokens of 5 characters. The
-    tokens "▁ab" (SentencePiece) and "ab" (subword-nmt) have 3 characters: two letters and a space. The tokens "ab"
-    (SentencePiece) and "ab@@" (subword-nmt) have 2 characters.
+    The symbols <s>, <pad> and </s> have 0 characters. The token <unk> has 5 characters (SentencePiece), or 6 characters
+    including a space (subword-nmt). The tokens "▁ab" (SentencePiece) and "ab" (subword-nmt) have 3 characters: two letters
+    and a space. The tokens "ab" (SentencePiece) and "ab@@" (subword-nmt) have 2 characters.
     """
     sentencepiece = any(word.startswith("▁") for word in words)
     counts = torch.zeros(size, dtype=torch.long)

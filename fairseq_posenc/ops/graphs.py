@@ -72,8 +72,9 @@ def distances(joined: np.ndarray) -> np.ndarray:
 
 
 def path_labels(edges: np.ndarray, count: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same arrays as `trees.path_labels`, for shortest paths in a graph. Paths may follow edges in both directions.
+    """Return the first `slots` labels of a shortest path between every two words, [n, n, slots], and the lengths [n, n].
 
+    Paths may follow edges in both directions. The labels are numbered as in `trees.path_labels`.
     If no path connects two words, all labels are NOTHING, and the length is FAR. If there are several shortest paths, the
     function uses the path whose list of labels is the first in lexicographic order. The result therefore does not depend on
     word order.
@@ -85,7 +86,8 @@ def path_labels(edges: np.ndarray, count: int, slots: int) -> tuple[np.ndarray, 
     lengths = np.where(np.eye(count, dtype=bool), 0, FAR)
     rank = np.zeros((count, count), np.int64)  # rank among the paths of equal length
     for length in range(1, count):
-        onwards = (lengths[end] == length - 1) & (lengths[start] == FAR)  # an edge plus a known path: [edges, count]
+        # [edges, count]: True if the edge is the first edge of a shortest path of this length to the word
+        onwards = (lengths[end] == length - 1) & (lengths[start] == FAR)
         paths = np.where(onwards, label[:, None] * count**2 + rank[end], _LAST)
         best = np.full((count, count), _LAST)
         np.minimum.at(best, start, paths)

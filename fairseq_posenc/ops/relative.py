@@ -153,10 +153,10 @@ def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
 
 
 def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:
-    """Return whether to compute all vectors of the clipped table.
+    """Return whether to compute the vectors of all distances from -limit to limit.
 
-    The result is True if the table has fewer vectors than there are distances. It is also True if
-    positions are not counted (see `Positions`).
+    The result is True if there are fewer of these vectors than distances between rows and columns. The result is also True
+    if positions are not counted (see `Positions`).
     """
     counted = rows.start is not None and columns.start is not None
     return not counted or 2 * limit + 1 < rows.ids.size(1) + columns.ids.size(1) - 1

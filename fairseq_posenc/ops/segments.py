@@ -124,7 +124,10 @@ def sentence_vectors(vectors: Tensor | Sinusoids | None, label: Tensor, width: i
 
 
 def refuse_width(method: str, kind: str, width: int) -> None:
-    """Raise PositionError for widths that sinusoids do not support. For width 2, fairseq's formula divides by zero."""
+    """Raise PositionError if `kind` is "sinusoidal" and the width is odd or less than 4.
+
+    For width 2, fairseq's formula divides by zero.
+    """
     if kind == "sinusoidal" and (width < 4 or width % 2):
         raise PositionError(
             f"{method}: sinusoids of sentences have {width} channels. Expected an even number of at least 4. Change the width."

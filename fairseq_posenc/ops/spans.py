@@ -8,7 +8,7 @@ from ..core import AttentionContext
 
 
 def from_first_key(ids: Tensor, ctx: AttentionContext) -> Tensor:
-    """Subtract the position of the first key that is not padding from position ids: [B or 1, T] -> [B or 1, T].
+    """Return position ids minus the position of the first key that is not padding: [B or 1, T] -> [B or 1, T].
 
     If `Positions.start` of the keys is set, the first key has position 0, and the ids are returned unchanged. Otherwise, the
     first key may have another position, because a method may change positions.

@@ -37,7 +37,8 @@ _READING = "Rows are queries, columns are keys. All positions have the same cont
 #: width and height of a panel in inches, and maximum number of rows of a figure
 _PANEL, _MOST_ROWS = (3.1, 3.0), 100
 
-#: sizes of the atlas in pixels. A matrix has 128 pixels per side: with 32 positions, each position has exactly 4 pixels
+#: sizes in pixels of the atlas, which is one picture of all methods. A matrix has 128 pixels per side. With 32 positions, each
+#: position has exactly 4 pixels
 _DPI, _SIDE, _PITCH_X, _PITCH_Y, _COLUMNS, _MARGIN, _TOP = 100, 128, 156, 198, 10, 16, 58
 #: number of columns that the legend needs. If the last row of the atlas has fewer free columns, the legend has its own row
 _LEGEND_COLUMNS = 5

@@ -2,7 +2,8 @@
 
 The results are matrices with one number for each query and key.
 
-Methods that read the structure of a sentence receive the same random tree in every call.
+Methods with side inputs receive the side inputs of a random sentence. For the same number of positions, these side inputs are
+equal in every call.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ROTATIONS = hooks_where(lambda hook: hook.phase == Phase.PROJECTED)
 _CHANGES = hooks_where(lambda hook: hook.phase == Phase.SCORES and hook.kind in (Kind.CHAIN, Kind.SUM))
 #: number of tokens per sentence of a document, including the separator
 _SEGMENT = 8
-#: number of draws of noise for the mean, and seed of all draws
+#: for methods with noise: number of draws whose mean is computed, and seed of these draws
 _DRAWS, _SEED = 32, 1
 
 
@@ -121,7 +122,7 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
 
 
 def position_vectors(positions: SitePositions, length: int, layer: int = 0) -> Tensor | None:
-    """Return one vector per position, [T, C]: the input of the query projection, from `_vectors`.
+    """Return one vector per position, [T, C]. `_vectors` computes the vectors as the input of the query projection.
 
     Return None if the method has no vectors.
     """
@@ -193,9 +194,9 @@ def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -
 
 
 def _weights(positions: SitePositions, ctx: AttentionContext, content: Content) -> Tensor:
-    """Return the derivatives of outputs with respect to values, [H, T, S], for a method with its own kernel.
+    """Return the derivatives of attention outputs with respect to values, [H, T, S], for a method with the hook `attend`.
 
-    The derivatives are averaged over channels. If the output of the kernel is linear in the values, the derivatives are the
+    The derivatives are averaged over channels. If the output of `attend` is linear in the values, the derivatives are the
     attention weights.
     """
     x = _projected(positions, ctx, content)

@@ -1,4 +1,7 @@
-"""Compute the panels of a figure: for specs, for trained models, and for the atlas."""
+"""Compute the panels of a figure: for specs, for trained models, and for the atlas.
+
+A panel is the picture of one matrix. The atlas is one figure with a panel of every method.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,11 @@ def of_sources(
     seed: int | None = None,
     data: str | None = None,
 ) -> list[Panel]:
-    """Return the panels of specs and runs in this order. Panels contain the mean over heads, unless heads are requested."""
+    """Return the panels of specs and training runs, in the order of `sources`.
+
+    A panel contains the mean over heads. With `head`, the panel contains this head. With `every_head`, there is one panel per
+    head.
+    """
     found = []
     for source in sources:
         listed = _of_run(source, length, site, layer, data) if is_run(source) else _of_spec(source, length, site, layer, seed)

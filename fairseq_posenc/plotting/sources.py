@@ -26,7 +26,7 @@ _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 
 
 def is_run(text: str) -> bool:
-    """Return whether this is a file or a folder, and not a spec."""
+    """Return whether the text is the path of a file or a folder, and not a spec."""
     name = re.split("[:+]", text)[0].strip()
     return name not in registry.names() and ("/" in text or text.endswith(".pt") or Path(text).exists())
 
@@ -47,8 +47,8 @@ def first_site(spec: str) -> str:
 def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = None) -> SitePositions:
     """Return the position methods of a spec with their initial parameters. These parameters are equal in every call.
 
-    With a seed, parameters whose initial values are all equal receive random values. Otherwise these parameters would have no
-    visible effect.
+    If `seed` is set, normal noise is added to each parameter whose elements are all equal. Without noise, these parameters
+    would have no visible effect.
     """
     named = [number for method in parse(spec, site).methods for number in method.options.layers or ()]
     longest = max(length, _POSITIONS)
@@ -83,7 +83,10 @@ def checkpoint_of(path: Path) -> Path:
 
 
 def load_with_task(path: Path, data: str | None = None) -> tuple[Any, Any, Any]:
-    """Return the model of a run in evaluation mode, the training settings, and the task with dictionaries and data."""
+    """Return the model of a run, the training settings, and the fairseq task with its dictionaries.
+
+    The model is in evaluation mode. The task has not loaded its data sets.
+    """
     found = checkpoint_of(path)
     from ..host import plugin  # noqa: F401  (first, because it patches fairseq and its checkpoint loader)
 
@@ -142,7 +145,7 @@ def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str
 def _average_word(stack: Any) -> torch.Tensor:
     """Return the mean of the embeddings of all words.
 
-    Some terms of the scores are linear in the word embedding. The mean embedding leads to the mean of such a term over
+    Some terms of the scores are linear in the word embedding. With the mean embedding, such a term is equal to its mean over
     all words.
     """
     return stack.embed_scale * stack.embed_tokens.weight.mean(0)

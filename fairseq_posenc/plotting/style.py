@@ -23,7 +23,7 @@ _WIDEST = 40  # maximum characters per line of a label
 _LONGEST = 26  # maximum entries per column of a legend
 
 _STYLE = {
-    "font.family": "sans-serif",  # PNG: DejaVu Sans of matplotlib. SVG: the first font of a list that the browser has
+    "font.family": "sans-serif",  # PNG: DejaVu Sans of matplotlib. SVG: the browser uses the first available font of a list
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,

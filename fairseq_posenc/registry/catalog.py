@@ -25,9 +25,9 @@ COLUMNS = (
 #: columns of `posenc list` by default. They fit a terminal with 80 characters per line
 SHORT = ("method", "family", "reference", "number", "evidence")
 
-#: dictionary size for the numbers of parameters in tables
+#: dictionary size that is assumed for the numbers of parameters in tables
 VOCABULARY = 32000
-#: sizes for the numbers of parameters in docs/methods.md
+#: sizes of the model for which docs/methods.md lists numbers of parameters
 _LISTED = Dims(512, 8, 6, vocab_size=VOCABULARY)
 _FLAGS = ("learnable", "recurring", "unbound")
 #: value of a card -> explanation on the page of the method
@@ -45,7 +45,9 @@ EVIDENCE = {
 
 @dataclass(frozen=True)
 class Description:
-    """The docstring of a method: its first paragraph, and section -> text. Each bullet of a section is one line.
+    """The docstring of a method: its first paragraph, and a mapping from the name of each section to its text.
+
+    Each bullet of a section is one line.
 
     Formulas are TeX between dollar signs.
     """
@@ -65,7 +67,10 @@ def describe(name: str) -> Description:
 
 
 def number(card: MethodCard, dims: Dims) -> int:
-    """Return the number of parameters of one stack of `posenc_<name>`, at the first site of the card."""
+    """Return the number of parameters that position methods have in one stack of `posenc_<name>`.
+
+    Count only the methods at the first site of the card.
+    """
     return count(card.specs[card.sites[0]], dims, card.sites[0])
 
 
@@ -80,7 +85,7 @@ def count(spec: str, dims: Dims, site: str = "encoder") -> int:
 
 
 def facts(card: MethodCard) -> dict[str, Any]:
-    """Return the row of one method in a table like Table 1 of the survey: column -> value.
+    """Return the row of one method in a table like Table 1 of the survey, as a mapping from column to value.
 
     `sites` contains for each site "authors" (defined by the authors) or "extended" (an extension of this project).
     """
@@ -170,7 +175,7 @@ def page(name: str) -> str:
 
 
 def sites(card: MethodCard) -> str:
-    """Return the sites that the authors define and the sites that this project adds, as text."""
+    """Return a text with the sites for which the authors define the method, and the sites that this project adds."""
     extensions = f". Extensions of this project: {', '.join(card.extended_sites)}" if card.extended_sites else ""
     return ", ".join(card.sites) + extensions
 

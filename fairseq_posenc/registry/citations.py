@@ -15,7 +15,7 @@ _LARGEST = 2**24  # maximum number of bytes of a file
 
 @functools.cache
 def entries() -> dict[str, str]:
-    """Return key -> BibTeX entry.
+    """Return a mapping from key to BibTeX entry.
 
     The entries are from this package, and from files with the name references.bib in the folders of methods outside this package.
     """
@@ -33,7 +33,7 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def fields(entry: str) -> dict[str, str]:
-    """Return the fields of an entry, such as `title` and `year`: name -> BibTeX text."""
+    """Return the fields of an entry, such as `title` and `year`, as a mapping from name to BibTeX text."""
     return dict(re.findall(r"(\w+) = \{(.*?)\}(?=,\s+\w+ = |,?\s*\}$)", entry, re.DOTALL))
 
 

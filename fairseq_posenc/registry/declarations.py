@@ -1,4 +1,4 @@
-"""Read the cards and options of method files without running the files (no torch)."""
+"""Read the cards and options of method files without running the files. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _Undeclared:
 
 @functools.cache
 def declarations() -> dict[str, Declaration]:
-    """Return name -> declaration of all methods of this package, and of methods outside this package.
+    """Return a mapping from name to declaration, for the methods of this package and the methods outside this package.
 
     Raise PositionError if a file outside this package has an error.
     """
@@ -285,7 +285,10 @@ def _without_functions(node: ast.ClassDef) -> ast.ClassDef:
 
 
 def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[str, Any]:
-    """Return name -> value of an import such as `from .rope import Rope` or `from fairseq_posenc.core import MethodCard`."""
+    """Return a mapping from name to value, for the known names that an import statement imports.
+
+    Examples: `from .rope import Rope`, `from fairseq_posenc.core import MethodCard`.
+    """
     if node.module is None:
         return {}
     if node.level in (1, 2):

@@ -34,7 +34,8 @@ class Unread:
 def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
     """Raise NotLiteral unless the expression is allowed.
 
-    Allowed expressions are literals, allowed calls, CLASS.card, CLASS.Options, names of constants and names of options classes.
+    Allowed expressions are literals, CLASS.card, CLASS.Options, names of constants and names of options classes. Calls of the
+    classes and functions in `_CALLS` are also allowed.
     """
     if isinstance(node, ast.Constant):
         return
@@ -62,8 +63,9 @@ def require_value(node: ast.expr, names: Mapping[str, Any]) -> None:
 def require_class(node: ast.ClassDef, names: Mapping[str, Any]) -> None:
     """Raise NotLiteral unless the class contains only allowed statements.
 
-    Allowed are a docstring, `pass`, literals, option fields and inner classes. Inner classes must satisfy the same conditions.
-    The only allowed decorator is `dataclass`. Every base class must be known in this file.
+    A class may contain a docstring, `pass`, option fields, inner classes, and assignments of expressions that `require_value`
+    allows. Inner classes must satisfy the same conditions. The only allowed decorator is `dataclass`. Every base class must be
+    known in this file.
     """
     if node.keywords:
         raise NotLiteral(node, f"class {node.name} has keywords")

@@ -1,4 +1,7 @@
-"""Look up methods by name (no torch). The file of a method is imported only when its class is needed."""
+"""Look up methods by name. This module does not import torch.
+
+The file of a method is imported only when its class is needed.
+"""
 
 from __future__ import annotations
 

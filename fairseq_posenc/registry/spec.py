@@ -17,8 +17,8 @@ from .lookup import declaration, names, nearest
 if typing.TYPE_CHECKING:
     from ..core import PositionMethod
 
-#: maximum number of methods per spec, number of layers or heads, and number of parameters per method. Larger numbers are
-#: probably mistakes, and raise an error
+#: maximum numbers: methods per spec, layers or heads, and parameters per method. Larger numbers are probably mistakes, and
+#: raise an error
 _MOST_METHODS, _MOST_LAYERS, _MOST_PARAMETERS = 16, 1000, 2**34
 #: maximum number of problems that an error message lists
 _MOST_PROBLEMS = 6
@@ -62,7 +62,10 @@ class Spec:
 
 
 def parse(text: str, site: str | None = None) -> Spec:
-    """Parse `name:option=value,option=value+name`. Raise one PositionError with the first problems."""
+    """Parse `name:option=value,option=value+name`.
+
+    If the text has problems, raise one PositionError. Its message lists at most `_MOST_PROBLEMS` problems.
+    """
     problems: list[str] = []
     if site not in (None, *SITES):
         problems.append(f"site {site!r} is unknown. Expected one of {', '.join(SITES)}.")
@@ -185,7 +188,10 @@ def _misplaced(name: str, site: str) -> str:
 
 
 def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[str]]:
-    """Parse one method of a spec. Return two values: the method, or None if it cannot be built, and the list of all problems."""
+    """Parse one method of a spec. Return (method, problems).
+
+    `problems` is a list of all problems. `method` is None if the method cannot be built.
+    """
     name, _, rest = text.strip().partition(":")
     try:
         found = declaration(name)

@@ -27,8 +27,8 @@ class NotApplicable(Exception):
 class Case:
     """A spec at one site.
 
-    `side` computes the side inputs of one source sentence. Only methods that tests define need `side`. The side inputs of these
-    methods have no side file.
+    `side` computes the side inputs of one source sentence. Only methods that are defined in tests need `side`. The side
+    inputs of these methods have no side file.
     """
 
     spec: str
@@ -67,9 +67,10 @@ def _only_positions(spec: str, site: str) -> bool:
 def specs(name: str, site: str) -> list[str]:
     """Return the default spec, and one spec for each changed value of an option.
 
-    If a changed value alone is not allowed, include every allowed spec that also changes another option. The default spec is
-    always included, so that tests fail if it cannot be built. Specs that only change the positions of other methods are not
-    included, because they have no effect alone. tests/contract/test_positions.py tests them together with other methods.
+    If a changed value is not allowed alone, return every allowed spec that combines this value with one other changed value.
+    The default spec is always included, so that tests fail if it cannot be built. A changed value is left out if `positions` is
+    then the only hook of the method. Such a spec has no effect alone, because it only changes the positions that other methods
+    use. tests/contract/test_positions.py tests such specs together with other methods.
     """
     flips = [flip for flip in _flips(name) if not _only_positions(f"{name}:{flip}", site)]
     alone = {flip: builds(f"{name}:{flip}", site) for flip in flips}
@@ -80,8 +81,9 @@ def specs(name: str, site: str) -> list[str]:
 def _flips(name: str) -> list[str]:
     """Return texts of the form `option=value`, in which the value is not the default value of the option.
 
-    An option with choices has one text for each other choice. A truth value is inverted. An integer becomes its minimum plus 2.
-    heads= becomes 0-1. Floating-point options, text options without choices, and layers= are not included.
+    An option with choices has one text for each other choice. The value of a boolean option is the opposite of its default. The
+    value of an integer option is the minimum of the option plus 2, or 2 without a minimum. The value of `heads` is 0-1.
+    Floating-point options, text options without choices, and `layers` are not included.
     """
     options = registry.declaration(name).options
     hints = typing.get_type_hints(options)

@@ -49,7 +49,11 @@ def side_inputs(built: nn.Module, mask: Tensor) -> dict[str, Tensor]:
 
 
 def check_kernels(case: Case) -> None:
-    """Compare outputs and gradients of fused and explicit attention, with and without padding, with and without attn_mask."""
+    """Compare outputs and gradients with need_weights=False and need_weights=True, with and without padding and attn_mask.
+
+    With need_weights=False, a fused kernel computes the attention if the method allows a fused kernel. A method that overrides
+    `attend` must raise an error for attn_mask.
+    """
     built = attention(case)
     own_kernel = built.positions.uses("attend", 0)
     for side in (None, "right", "left"):
@@ -96,7 +100,8 @@ def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Ten
 def check_weights(case: Case) -> None:
     """Check that attention weights, averaged over heads, are zero at padding and have the correct sum.
 
-    The sum is the share of heads in which the query can attend to at least one key. It is one for most methods.
+    The correct sum over the keys is the fraction of heads in which the query can attend to at least one key. For most methods,
+    this sum is one.
     """
     built = attention(case)
     for side in ("right", "left"):
@@ -116,7 +121,7 @@ def check_weights(case: Case) -> None:
 
 
 def _share_of_heads_that_see(case: Case, hidden: Tensor, queries: int) -> Tensor:
-    """Return for each query the share of heads in which the query can attend to at least one key, [B, T]."""
+    """Return for each query the fraction of heads in which the query can attend to at least one key, [B, T]."""
     keys = hidden.size(1)
     seen = ~hidden[:, None, None].expand(-1, SMALL.num_heads, queries, -1)
     if case.site == "decoder":
@@ -178,7 +183,7 @@ def _to_the_right(x: Tensor, lengths: list) -> Tensor:
 def check_attention_steps(case: Case) -> None:
     """Compare each step of step-by-step decoding with a forward pass over all steps up to this step.
 
-    Rows are reordered after every step. The check runs without padding and with left padding.
+    The rows of the batch are reordered after every step. The check runs without padding and with left padding.
     """
     built = attention(case)
     for shorter in ([0, 0, 0], [0, 1, 3]):
@@ -199,10 +204,11 @@ def check_attention_steps(case: Case) -> None:
 
 
 def check_scores(case: Case) -> None:
-    """Check that the softmax of `scores` equals the attention weights.
+    """Check that the softmax of the scores from `PositionalAttention.scores` equals the attention weights.
 
-    Compute the scores of some of the queries in a separate call. Check that these scores equal the scores of the same queries
-    in the call with all queries.
+    Methods with the hook `mask` are left out of this comparison. For all methods with scores, the check also computes the
+    scores of some of the queries in a separate call. These scores must equal the scores of the same queries in the call with
+    all queries.
     """
     built = attention(case)
     x, source = inputs(case)

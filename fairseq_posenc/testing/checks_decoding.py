@@ -67,7 +67,10 @@ ANY = ([0, 1, 2, 3, 4, 5], [1, 4, 2, 2, 5, 0], [0, 0, 3, 2, 4, 4], [3, 1, 2, 5],
 
 
 def check_incremental(case: Case, beam: int = 1, **changes: Any) -> None:
-    """Compare step-by-step decoding with teacher forcing. After each step, rows are reordered as in beam search."""
+    """Compare step-by-step decoding with teacher forcing.
+
+    After each step, the rows of the batch are reordered as in beam search.
+    """
     model = build_for(case, **changes) if changes else fixed(case)
     rows = [words for words in sentences(5, 7, 4, 6) for _ in range(2)]
     encoded = encode(model, batch(rows, "left"))

@@ -22,7 +22,7 @@ from .models import Describe, build_for, close, describe, differ, encode, fixed,
 COUNTING_WORDS = {"cope"}
 #: specs that only change the scores of other methods
 WITHOUT_POSITIONS = {"dape:base=none"}
-#: hooks that act before the attention, so that methods with only these hooks have no scores of their own
+#: hooks that act before the attention. A method that has only these hooks does not change how scores are computed
 VECTORS = BEFORE_LAYERS | OUTSIDE_ATTENTION
 
 
@@ -67,8 +67,8 @@ def _knows_order(case: Case) -> bool:
 def check_direction(case: Case) -> None:
     """Check `directional` on the card.
 
-    If `directional` is False or reference is "none", the output of a reversed sentence must be the reversed output. Otherwise,
-    these two outputs must differ.
+    The check compares the encoder output of a reversed sentence with the reversed encoder output of the original sentence. If
+    `directional` is False or reference is "none", both outputs must be equal. Otherwise, both outputs must differ.
     """
     model = fixed(case)
     source = torch.stack(sentences(13, 8))
@@ -89,10 +89,10 @@ def reads_sentences(case: Case) -> bool:
 
 
 def _read_backwards(words: Tensor) -> Sentence:
-    """Return the structure of a reversed sentence.
+    """Return the tree, graph and reordering (`Sentence`) of a reversed sentence.
 
-    `words` contains the tokens of the reversed sentence. The function computes the structure of the original sentence, and
-    reverses its word indices. The last word, </s>, is not moved.
+    `words` contains the tokens of the reversed sentence. The function computes the `Sentence` of the original sentence. The
+    function then reverses the word indices in this `Sentence`. The last word, </s>, is not moved.
     """
     last = len(words) - 1
     given = describe(torch.cat([words[:last].flip(0), words[last:]]))
@@ -115,7 +115,7 @@ def _chain(length: int) -> Sentence:
 
 
 def check_structure(case: Case) -> None:
-    """Check that the output changes if the same words have another structure."""
+    """Check that the output changes if the same words have another tree, graph or reordering."""
     model = fixed(case)
     source, target = torch.stack(sentences(14, 9, 9)), torch.stack(sentences(15, 6, 6))
     other = logits(model, source, target, lambda words: describe(words + 1))

@@ -73,7 +73,7 @@ def check_flags(case: Case) -> None:
 def _draws(case: Case) -> bool:
     """Return whether the hook `prepare` returns different tensors for different seeds in training.
 
-    The function tests the first spec of the method that has this hook.
+    The function uses the first spec from `specs` whose method has this hook.
     """
     methods = [Case(spec, case.site).method().train() for spec in specs(case.name, case.site)]
     method = next((method for method in methods if "prepare" in method.hooks), None)
@@ -249,7 +249,7 @@ def check_options(case: Case) -> None:
     if shapes[0] != shapes[1]:
         return
     source, target = torch.stack(sentences(30, 12, 12)), torch.stack(sentences(31, 11, 11))
-    if case.card.documents:  # so that there are more sentences than rows in small tables
+    if case.card.documents:  # a document then contains more sentences than a small table has rows
         source[:, ::2], target[:, 1::2] = SEPARATOR, SEPARATOR
     if case.spec in SHARED_BY_STACKS:
         raise NotApplicable("encoder and decoder share random numbers if both use the method")

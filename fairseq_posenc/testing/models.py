@@ -26,7 +26,7 @@ END = 2
 SEPARATOR = END  # token between the sentences of a document
 TARGET_ROOM = 40  # maximum number of target words in models with side inputs
 
-#: function that computes the structure of a source sentence from the tokens [S] of the sentence
+#: function that returns the tree, graph and reordering (`Sentence`) of a source sentence with the tokens [S]
 Describe = Callable[[Tensor], Sentence]
 
 
@@ -40,8 +40,9 @@ def build(
 ) -> PositionTransformer:
     """Return a model with two layers, width 16 and no dropout. Noise is added to position parameters and to the padding vector.
 
-    Without noise, a method with an initial factor of one has no effect. A test could then not detect that the model never calls
-    this method. Without noise, the padding vector is zero. A test could then not detect that a method reads padding.
+    Some methods multiply by a factor that is one at initialisation. Without noise, such a method has no effect. A test could
+    then not detect that the model never calls this method. Without noise, the padding vector is zero. A test could then not
+    detect that a method reads padding.
     """
     args = Namespace(encoder_position=encoder, decoder_position=decoder, cross_position=cross)
     ARCH_CONFIG_REGISTRY[arch](args)
@@ -120,7 +121,7 @@ def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
 
 
 def describe(words: Tensor) -> Sentence:
-    """Return a random structure for the tokens of a sentence. The same tokens always have the same structure."""
+    """Return a random tree, graph and reordering for the tokens of a sentence. Equal tokens lead to an equal result."""
     return examples.random_sentence(words.tolist())
 
 
@@ -135,8 +136,8 @@ def logits(model: PositionTransformer, source: Tensor, target: Tensor, describe:
 def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe = describe) -> dict[str, Tensor]:
     """Return the side inputs of a batch of sentences, padded like the tokens.
 
-    If `model.side` is set, it computes the side inputs. Otherwise, the methods compute the side inputs from the structures that
-    `describe` returns.
+    If `model.side` is set, `model.side` computes the side inputs. Otherwise, the methods compute the side inputs from the
+    `Sentence` objects that `describe` returns.
     """
     rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
     made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]

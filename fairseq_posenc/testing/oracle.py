@@ -78,7 +78,7 @@ def reads_sentences(oracle: Oracle) -> bool:
 
 
 def sentences_of(oracle: Oracle, lengths: list) -> list[Sentence]:
-    """Return a random structure for every sentence, or [] if the method does not read structures."""
+    """Return one random `Sentence` per length, or [] if the method does not read trees, graphs or reorderings."""
     return [examples.random_sentence(range(length)) for length in lengths] if reads_sentences(oracle) else []
 
 
@@ -88,7 +88,11 @@ def side_inputs_of(methods, sentences: list, length: int, padding: str = "right"
 
 
 def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, padding="right", rows=2) -> AttentionContext:
-    """Return the context with the side inputs of the sentences and of the oracle, and with the result of `prepare`."""
+    """Return the context with side inputs and with the result of `prepare`.
+
+    The side inputs are computed from the sentences. The side inputs that `oracle.side` returns are added. They replace side
+    inputs with the same names.
+    """
     given = side_inputs_of([method], sentences, ctx.keys.ids.size(1), padding)
     for name in oracle.side(0):
         given[name] = torch.tensor([oracle.side(row)[name] for row in range(rows)])
@@ -149,7 +153,7 @@ def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.nd
 # -- hooks that act outside the attention: embed and before_layer ---------------------------------------------------------
 
 _LAYERS, _INPUT_LENGTHS = 3, [6, 4, 1]
-#: the words of the dictionary. Their indices begin with the index of the padding symbol, plus 1
+#: the words of the dictionary. The index of the first word is the index of the padding symbol plus 1
 WORDS = ["</s>", "a", "bc@@", "def", "ghij@@"]
 
 

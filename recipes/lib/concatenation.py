@@ -3,7 +3,8 @@
 This is a helper of recipes/studies/concatenation.
 
 concatenation.py score FOLDER TEXT TARGET SEPARATOR
-    Scores FOLDER/kN.out and FOLDER/forced.kN.out with the references TEXT/test.kN.TARGET, for N from 1 to 6.
+    Scores FOLDER/kN.out and FOLDER/forced.kN.out with the references TEXT/test.kN.TARGET, for N from 1 to 6. N is the number
+    of sentences per line. For forced.kN.out, the recipe decodes with --segments-forced: each output has N sentences.
     Writes FOLDER/concatenation.json.
 concatenation.py table OUT CONDITION...
     Reads OUT/CONDITION/ROW/seed*/concatenation.json. CONDITION is the name of a training text, such as L2.

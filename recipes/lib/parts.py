@@ -32,7 +32,10 @@ def pairs(prefix: str, source: str, target: str) -> Iterator[tuple[str, str]]:
 
 
 def divide(prefix: str, source: str, target: str, tokens: int) -> tuple[Counter, list[int]]:
-    """Return the count of every subword, and for each part the index of the line after its last line."""
+    """Return the count of every subword, and the end of each part.
+
+    The end is the index of the line after the last line of the part.
+    """
     counts, ends, sizes = Counter(), [], (0, 0)
     number = 0
     for number, sides in enumerate(pairs(prefix, source, target)):

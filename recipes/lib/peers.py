@@ -20,9 +20,9 @@ from pathlib import Path
 from tabulate import tabulate
 
 #: options of Eole that have the same effect as `fairseq_options` in the recipe. `normalize` (in `configure`) multiplies
-#: embeddings by the square root of their size, as fairseq does. With sinusoids, Eole multiplies the embeddings without this
-#: option. Without `rope_config`, Eole 0.6.4 fails. Without `add_final_linear_bias`, Eole's encoder has fewer biases than Eole's
-#: decoder.
+#: embeddings by the square root of their size, as fairseq does. With sinusoids, Eole multiplies the embeddings even if
+#: `normalize` is not set. Without `rope_config`, Eole 0.6.4 fails. Without `add_final_linear_bias`, Eole's encoder has fewer
+#: biases than Eole's decoder.
 MODEL = {
     "architecture": "transformer", "layers": 2, "hidden_size": 128, "heads": 4, "transformer_ff": 512, "share_embeddings": True,
     "share_decoder_embeddings": True, "generator_bias": False, "add_qkvbias": True, "add_final_linear_bias": True,

@@ -1,9 +1,9 @@
 """`posenc concat`: join consecutive sentences of parallel text into documents, as test data or as training data.
 
 Test data: one test set for each number of sentences per document. All test sets consist of the same lines, so that their scores
-can be compared. Training data: one text whose documents have different numbers of sentences. On average, the
-documents with k sentences contain the same total number of input lines for every k. For the same input lines and the same
-numbers of sentences, the documents depend only on the seed and the epoch.
+can be compared. Training data: one text whose documents have different numbers of sentences. The total number of input lines
+in documents with k sentences is, on average, equal for all k. For the same input lines and the same numbers of sentences, the
+documents depend only on the seed and the epoch.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ def _write_mix(args: argparse.Namespace, rows: list, numbers: list[int]) -> None
 def mixed(lines: int, numbers: list[int], seed: int, epoch: int) -> Iterator[Group]:
     """Divide the lines into groups of consecutive lines, beginning at a random line. Each line is in one group.
 
-    The number of lines k of a group is drawn from `numbers` with a probability proportional to 1/k, so that all numbers have
-    equal shares of the lines on average. Two groups may have fewer lines than drawn: the group that ends with the last line of
-    the text, and the last drawn group.
+    The number of lines of a group is drawn from `numbers`. The probability of the number k is proportional to 1/k. On average,
+    all numbers therefore have equal shares of the lines. Two groups may have fewer lines than drawn: the group that ends with
+    the last of the used lines, and the last drawn group.
     """
     draw = np.random.default_rng((seed, epoch))
     share = np.array([1 / number for number in numbers])
@@ -139,6 +139,8 @@ def _rows(files: list[Path], separator: str) -> Iterator[tuple[str, ...]]:
 
 def _lines(given: int | None, there: int, multiple: int, name: str) -> int:
     """Return the number of lines that all test sets use.
+
+    `given` is the value of --lines. `multiple` is the least common multiple of the numbers of sentences per document.
 
     Raise PositionError if `given` is not a multiple of `multiple`, or if the text has too few lines.
     """

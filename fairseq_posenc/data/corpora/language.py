@@ -180,7 +180,10 @@ def _pick(rng: Random, items: Sequence[T]) -> T:
 
 
 def make_lexicon(seed: int) -> Lexicon:
-    """Draw the words of the language. Function words begin with a vowel, content words with a consonant. No form is repeated."""
+    """Draw the words of the language. No form is drawn twice.
+
+    Function words begin with a vowel, and content words begin with a consonant.
+    """
     rng, taken = Random(f"lexicon {seed}"), set()
 
     def form(shape: str) -> str:

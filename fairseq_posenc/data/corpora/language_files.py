@@ -15,7 +15,9 @@ from .language import LONG, MOST_WORDS, NORMAL, SIZES, SOURCE, TARGET, Lengths, 
 def write(
     folder: Path, seed: int, sizes: dict[str, int] = SIZES, structure: bool = False, lengths: Lengths | None = None
 ) -> dict[str, list[tuple[str, str]]]:
-    """Write FOLDER/PART.svo and FOLDER/PART.sov, one sentence per line. Return part -> list of (source, target).
+    """Write FOLDER/PART.svo and FOLDER/PART.sov, one sentence per line.
+
+    Return a mapping from part ("train", ...) to a list of sentence pairs (source, target).
 
     With `structure`, also write trees and reorderings: PART.svo.conllu, PART.svo.order and PART.svo.order.source.
     """

@@ -1,12 +1,13 @@
 """Trees and reorderings of the artificial language, computed from its grammar. Trees have relations of Universal Dependencies.
 
 Trees: the verb is the root of its clause, and the noun is the root of its phrase. The verb of each later clause depends on the
-verb of the first clause (conj). The conjunction of a later clause depends on the verb of this later clause (cc). `THAT` depends
-on the verb of its relative clause. In the enhanced graph, `THAT` depends on the noun that the relative clause describes (ref).
-In the enhanced graph, this noun also depends on the verb of the relative clause, with the relation that `THAT` has in the tree.
+verb of the first clause (conj). The conjunction of a later clause depends on the verb of this later clause (cc). The relative
+pronoun `THAT` depends on the verb of its relative clause. In the enhanced graph, `THAT` depends on the noun that the relative
+clause describes (ref). In the enhanced graph, this noun also depends on the verb of the relative clause, with the relation that
+`THAT` has in the tree.
 
-Reorderings: every source word has the position of its target word. `A` has no target word. `A` is directly before its noun, as
-`THE` is.
+Reorderings: the source words are in the order of their target words. The indefinite article `A` has no target word. `A` is
+directly before its noun, like the definite article `THE`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Analysis:
     tags: list[str] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
     relations: list[str] = field(default_factory=list)
-    # word -> (head, relation) of every edge to this word in the enhanced graph. It contains only words whose edges in the graph
-    # differ from their edge in the tree
+    # word -> (head, relation) of every edge to this word in the enhanced graph. The dictionary contains only words whose
+    # edges in the graph differ from their edge in the tree
     further: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)  # [n], the original word index at each position of the reordered sentence
 

@@ -52,7 +52,7 @@ Text = dict[str, list[str]]  # language -> lines
 
 
 def read(source: Source, languages: tuple[str, str], more_tests: Sequence[str] = ()) -> dict[str, Text]:
-    """Return part -> text, without changes. For Multi30k-uk, there is no part "valid"."""
+    """Return a mapping from part ("train", ...) to its unchanged text. For Multi30k-uk, there is no part "valid"."""
     if source.get("train.json"):
         parts = ("train", "test", *more_tests)
         return {part: _read_json(source, f"{_file(part)}.json", languages) for part in parts}
@@ -157,8 +157,8 @@ def clean(part: str, text: Text, drop_empty: bool = False) -> Text:
 def title(parts: dict[str, Text], origin: str) -> str:
     """Return the name of the corpus, which is found by the SHA-256 of its texts.
 
-    If the SHA-256 of a text is not known, `origin` determines the name. The name is Multi30k-uk for the public host of
-    Multi30k-uk, and unknown data for any other origin.
+    If the SHA-256 of a text is not known, `origin` determines the name. For the public host of Multi30k-uk, the name begins
+    with "Multi30k-uk". For any other origin, the name begins with "unknown data".
     """
     corpora = set()
     for part, text in parts.items():

@@ -89,7 +89,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
-    """Yield tuples of the lines with the same index in all files. Raise PositionError if the numbers of lines differ."""
+    """Yield one tuple per line index, with the line of each file. Raise PositionError if the numbers of lines differ."""
     open_files = [lines(path) for path in files]
     for number in itertools.count():
         row = [next(side, None) for side in open_files]

@@ -45,7 +45,7 @@ class Corpus:
     member: str
 
     def members(self, other: str) -> dict[str, str]:
-        """Return language -> name of the file in the archive."""
+        """Return a mapping from each language to the name of its file in the archive."""
         return {language: self.member.format(other=other, language=language) for language in (other, "en")}
 
 
@@ -351,7 +351,10 @@ def _test_members(other: str) -> list[str]:
 
 
 def write_train(folder: Path, other: str, corpora: Mapping[str, Pairs], keep: Cleaning) -> dict[str, int]:
-    """Write the pairs that `keep` accepts to FOLDER/train.LANGUAGE. Return corpus -> number of written pairs."""
+    """Write the pairs that `keep` accepts to FOLDER/train.LANGUAGE.
+
+    Return a mapping from the name of each corpus to the number of its written pairs.
+    """
     kept: dict[str, int] = {}
 
     def write(first: Path, second: Path) -> None:

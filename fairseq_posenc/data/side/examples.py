@@ -15,7 +15,7 @@ RELATIONS = FIRST_RELATION + 3
 
 
 def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Sentence:
-    """Return a random tree, graph and order for a sentence of these tokens.
+    """Return a random tree, graph and reordering for a sentence of these tokens.
 
     The tokens are the seed of the random numbers. Some words have several tokens. The indices of relation labels are below
     `relations`.

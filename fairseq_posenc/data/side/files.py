@@ -8,7 +8,8 @@ TEXT is a text file whose words are separated by blanks, and SUBWORDS is the sam
     TEXT.order       original word index, from 0, at each position of the reordered sentence
     SUBWORDS.words   word index, from 1, of every subword
 
-Error messages contain the code of the problem, the file, the line and the word.
+An error message begins with a code of the problem, such as TREE-ROOT, and contains the file and the line. Many messages also
+contain the index of a word.
 """
 
 from __future__ import annotations

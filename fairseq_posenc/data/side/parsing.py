@@ -1,8 +1,8 @@
 """Parse a text with the user's parser. The text is divided into pieces, and several pieces are parsed at the same time.
 
 The parser is a shell command. It reads one sentence per line from standard input, with words separated by blanks. It writes
-CoNLL-U with the same sentences and words. Parsed pieces are stored in the folder TEXT.parsed until all pieces are parsed. If the
-run is interrupted, the same command resumes it.
+CoNLL-U with the same sentences and words. Parsed pieces are stored in the folder TEXT.parsed until all pieces are parsed. After
+an interruption, the same posenc command parses only the remaining pieces.
 """
 
 from __future__ import annotations

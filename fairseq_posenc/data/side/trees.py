@@ -36,7 +36,10 @@ _Sentence = tuple[int, conllu.Block, str | None]
 
 
 def convert(job: Job, workers: int = 1) -> int:
-    """Write TEXT.heads and TEXT.relations. If requested, also write TEXT.edges and TEXT. Return the number of sentences."""
+    """Write TEXT.heads and TEXT.relations. Return the number of sentences.
+
+    Also write TEXT.edges, unless `job.edges` is "none". With `job.write_text`, also write the words to the text file TEXT.
+    """
     with Outputs() as outputs, contextlib.ExitStack() as stack:
         paths = {kind: side_file(job.text, kind) for kind in job.kinds}
         if job.write_text:

@@ -26,7 +26,9 @@ def of_subword_nmt(tokens: Sequence[str]) -> list[int]:
 
 
 def of_sentencepiece(tokens: Sequence[str]) -> list[int]:
-    """Return the word index, from 1, of every subword. The first subword and all subwords with the marker begin a word.
+    """Return the word index, from 1, of every subword.
+
+    The first subword begins a word. Every subword that begins with `MARK` also begins a word.
 
     Raise Fault for a subword that contains several words. Only models with --split_by_whitespace=false have such subwords.
     """

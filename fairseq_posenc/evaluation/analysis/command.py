@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     from . import results
 
     if args.output:
-        results.make_folder(args.output)  # create the folder before the long computation, because this can fail
+        results.make_folder(args.output)  # create the folder before the long computation, because creating a folder can fail
     found = _analysis(args.analysis)(args)
     print(results.screen(found), end="")
     if args.output:

@@ -23,7 +23,7 @@ from .runs import Run, load_runs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEAR = 16  # monotonicity: maximum distance whose score is compared with the score of the next distance
+_NEAR = 16  # monotonicity compares the scores at the distances k and k + 1, for k up to this number
 _EQUAL = 1e-5  # maximum relative difference that counts as a rounding error
 _COLUMNS = 5  # maximum number of plots per line
 
@@ -70,9 +70,10 @@ def _symmetry(a: Tensor) -> float:
 
 
 def _monotonicity(a: Tensor) -> float:
-    """Return how often a score decreases when the distance increases by one, as a fraction.
+    """Return the fraction of comparisons in which the score decreases when the distance increases by one.
 
-    Differences that may be rounding errors do not count as a decrease.
+    Each comparison is between the scores of one query at the distances k and k + 1. k is at most `_NEAR`. Differences
+    that may be rounding errors do not count as a decrease.
     """
     above = _EQUAL * max(1.0, float(a.abs().max()))
     counted = fallen = 0
@@ -90,10 +91,10 @@ def _balance(weights: Tensor) -> float:
 
 @torch.no_grad()
 def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
-    """Return the scores before the softmax and the attention weights of the first encoder layer, each [H, T, T].
+    """Return the scores and the attention weights of the first encoder layer, each [H, T, T].
 
-    Scores and weights are means over `words`. For each word, the input consists of `length` copies of this word. Return None if
-    the method computes no scores, or if the encoder has no layers.
+    The softmax is not applied to the scores. Scores and weights are means over `words`. For each word, the input consists of
+    `length` copies of this word. Return None if the method computes no scores, or if the encoder has no layers.
     """
     encoder = run.model.encoder
     positions = encoder.position

@@ -43,7 +43,10 @@ def quality(statistics: SentenceStatistics) -> Quality:
 
 
 def select(statistics: SentenceStatistics, first: int, last: int | None) -> SentenceStatistics:
-    """Return the statistics of the sentences whose source has `first` to `last` words. `last` None: no maximum."""
+    """Return the statistics of the sentences whose source has `first` to `last` words.
+
+    If `last` is None, there is no maximum.
+    """
     lengths = statistics.source_words or []
     kept = [n for n, words in enumerate(lengths) if max(words, 1) >= first and (last is None or words <= last)]
     pick = [[rows[number] for number in kept] for rows in (statistics.bleu, statistics.chrf, lengths)]
@@ -172,7 +175,7 @@ def _unseen(words: int) -> str:
 
 
 def _buckets(seen: int | None, statistics: SentenceStatistics) -> list[tuple[int, int | None, str]]:
-    """Return the buckets of source lengths that contain sentences. A bucket has ten lengths, as in `buckets_up_to`.
+    """Return the buckets of source lengths that contain sentences. The limits of the buckets are from `buckets_up_to`.
 
     `seen` is the length of the longest training source. If `seen` is given, add one bucket of lengths up to `seen`, and one
     bucket of longer sources.

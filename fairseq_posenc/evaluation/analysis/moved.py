@@ -23,10 +23,10 @@ from .runs import Run, batch_of, load_runs, pairs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: BLEU of a bucket is shown only if the bucket has at least this number of sentences
+#: the loss of BLEU of a bucket is shown only if the bucket has at least this number of sentences
 _FEWEST = 50
 _BATCH = 32  # number of sentences
-# SentencePiece marks the beginning of each word. subword-nmt marks the end of each subword that is not the last of its word
+# SentencePiece marks the beginning of each word. subword-nmt marks the end of each subword, except the last subword of a word
 _WORD_BEGIN, _WORD_GOES_ON = "▁", "@@"
 _BUCKETS = ["1-4", "5-9", *moves.bucket_names()[1:]]
 
@@ -84,7 +84,10 @@ class Translator:
         return found
 
     def text(self, tokens: Tensor, reference: bool = False) -> str:
-        """Return a sentence as text. In a reference, <unk> becomes <<unk>>, so that it matches no <unk> of a hypothesis."""
+        """Return a sentence as text.
+
+        In a reference, <unk> becomes <<unk>>. Then an unknown word of the reference matches no <unk> of a hypothesis.
+        """
         return self.target.string(tokens, self.joining, escape_unk=reference)
 
 

@@ -87,7 +87,8 @@ def _notes(result: Result) -> str:
 def _csv(result: Result) -> str:
     """Return the rows as CSV.
 
-    Numbers have six significant digits, so that rounding errors do not change the file. Missing numbers are empty.
+    Numbers of type float have six significant digits, so that rounding errors do not change the file. Integers have all digits.
+    Missing numbers are empty.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

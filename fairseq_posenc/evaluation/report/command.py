@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     records = load(args.runs)
     require_comparable(records)
     if args.output:
-        formats.make_folder(args.output)  # create the folder before the long tests, because this can fail
+        formats.make_folder(args.output)  # create the folder before the long tests, because creating a folder can fail
     full = bool(args.full or args.output)
     compare = full or args.baseline is not None
     options = Options(args.methods, args.baseline, args.order, args.seed_test, compare, args.test, args.samples)

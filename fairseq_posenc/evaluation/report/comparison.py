@@ -31,7 +31,7 @@ from .sentences import (
 
 @dataclass(frozen=True)
 class Values:
-    """One value per seed of one quantity, such as BLEU, for one method."""
+    """The values of one quantity, such as BLEU, for one method. Each seed has one value."""
 
     by_seed: dict[int, float]
 
@@ -81,7 +81,10 @@ class Row:
 
     @property
     def final_loss(self) -> Values | None:
-        """Return, for each seed, the last validation loss up to the number of updates of the scored checkpoint."""
+        """Return the last validation loss of each seed.
+
+        Validations after the last update of the scored checkpoint are not used.
+        """
         return self.values(_final_loss)
 
 
@@ -168,7 +171,7 @@ class Lengths:
 
     @property
     def shown(self) -> list[int]:
-        """Return the indices of all buckets from the first to the last bucket that contains sentences."""
+        """Return the indices of the buckets from the first bucket with sentences to the last bucket with sentences."""
         used = [i for i, number in enumerate(self.sentences) if number]
         return list(range(used[0], used[-1] + 1))
 
@@ -388,7 +391,7 @@ def _spread(
 ) -> tuple[Spread | None, statistics.Pool | None]:
     """Return the pooled variance over seeds.
 
-    The function pools the rows of the table with the rows of the runs that --seed-variance names.
+    The function pools the rows of the table with the rows of --seed-variance.
 
     A row of --seed-variance can have the same method, settings and software versions as a row of the table. In this case, the
     seeds of both rows are pooled as one row. Return (None, None) if the variance is unknown.
@@ -521,8 +524,8 @@ def _groups(records: list[Record]) -> dict[Any, list[Record]]:
 def _name(runs: list[Record], expected: Sequence[str]) -> str:
     """Return the name of the row of these runs.
 
-    The name is the first text in `expected` that is a label of these runs. Without such a text, it is the shortest label, for
-    example t5 instead of t5:buckets=32.
+    The name is the first text in `expected` that `label` returns for one of these runs. Without such a text, the name is the
+    shortest label, for example t5 instead of t5:buckets=32.
     """
     labels = sorted({label(run) for run in runs}, key=lambda text: (len(text), text))
     return next((text for text in expected if text in labels), labels[0])
@@ -546,7 +549,7 @@ def spec_key(spec: str) -> tuple[Any, ...]:
 
 
 def find_row(rows: list[Row], spec: str) -> Row:
-    """Return the row of the baseline. If there is no such row, raise PositionError with the names of all rows."""
+    """Return the row of the baseline. If no row with runs has this spec, raise PositionError with up to eight row names."""
     names = [row.name for row in rows if row.runs]
     keys = {identity(row.runs[0]): row.name for row in rows if row.runs}
     try:

@@ -159,10 +159,11 @@ def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
 
 
 def _name(record: Record, records: list[Record]) -> str:
-    """Return the name of a run in a table: the method, the length noise, and the seed.
+    """Return the name of a run in a table: the method, the value of --length-noise, and the seed.
 
-    The method is only the decoder spec if two conditions are met. All runs have the same encoder spec, and the cross-attention
-    spec of this run is `none`. If all runs have the same seed, the name does not contain the seed.
+    By default, the method is the name of the row (`records.label`). If all runs have the same encoder
+    spec and the cross-attention spec of this run is `none`, the decoder spec replaces the specs of all sites. If all runs have
+    the same seed, the name does not contain the seed.
     """
     from .records import label, traits
 

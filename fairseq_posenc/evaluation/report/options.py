@@ -20,7 +20,8 @@ class Options:
     """Options of the comparison in a report (see `posenc report --help`)."""
 
     expected: Sequence[str] = ()  # specs that have a row even if they have no run
-    baseline: str | None = None  # None: sinusoidal if it has a run, or else the first row with a run, before sorting by score
+    # None: the row sinusoidal if this row has a run. Otherwise the first row with a run, in the order before sorting by score
+    baseline: str | None = None
     order: str = "score"
     seed_test: str = "welch"
     sentences: bool = True  # whether to compute BLEU by source length and the slow tests over sentences

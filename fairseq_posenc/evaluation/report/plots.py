@@ -126,7 +126,7 @@ def _learning(report: Report) -> Figure | None:
 
 
 def _curve(row: Row) -> dict[int, Values]:
-    """Return the learning curve: number of updates -> validation losses of all seeds that were validated at this update."""
+    """Return the learning curve: number of updates -> losses of all seeds with a validation at this number of updates."""
     points: dict[int, dict[int, float]] = {}
     for run in row.runs:
         for updates, loss in run.learning_curve or ():

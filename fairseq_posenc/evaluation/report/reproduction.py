@@ -81,7 +81,10 @@ def results_folder(run: Path) -> Path:
 
 
 def recipe_arguments(folder: Path, run: Path, record: Record) -> list[str]:
-    """Return the command that trained a run, with METHODS and SEEDS restricted to this run, as a list of arguments."""
+    """Return the command that repeats the training of a run, as a list of arguments.
+
+    The variables METHODS and SEEDS of the recipe select only this run.
+    """
     row = run.parent.name  # recipes name the parent folder of a run after the row of the run
     if not row.startswith("posenc_"):
         specs = record.method
@@ -221,7 +224,8 @@ def _loss_range(value: float, groups: Sequence[Sequence[float]], count: int) -> 
 def _margin(deviation: float, degrees: int, count: int) -> float:
     """Return half of the width of a range.
 
-    The correction for `count` numbers is Bonferroni's. All numbers are within their ranges in at least 95 % of repetitions.
+    The ranges of `count` numbers have Bonferroni's correction. If only the seed differs, all numbers of a repetition are within
+    their ranges with a probability of at least 95 %.
     """
     from scipy.special import stdtrit
 

@@ -97,7 +97,8 @@ def bleu(sums: statistics.Array) -> statistics.Array:
     words, reference, correct, total = sums[:, 0], sums[:, 1], sums[:, 2:6], sums[:, 6:10]
     with np.errstate(divide="ignore", invalid="ignore"):
         penalty = np.where(words < reference, np.exp(1 - reference / words), 1.0)
-        halved = 0.5 ** np.cumsum(correct == 0, 1)  # 1/2 for the first n without a match, 1/4 for the second, and so on
+        # values instead of 0 matches: 1/2 at the first n-gram order without a match, 1/4 at the second such order, and so on
+        halved = 0.5 ** np.cumsum(correct == 0, 1)
         precision = 100 * np.where(correct > 0, correct, halved) / total
         score = penalty * np.exp(np.log(precision).mean(1))
     return np.where(correct.any(1) & (total > 0).all(1), score, 0.0)

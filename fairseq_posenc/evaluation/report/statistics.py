@@ -21,7 +21,7 @@ ALPHA = 0.05  # level of every test after Holm's correction. Intervals have the 
 WELCH_SEEDS = 3  # minimum number of seeds for Welch's test, in which each row has its own variance
 FEWEST_DEGREES = 2  # minimum degrees of freedom of a pooled variance
 FLOOR, CEILING = 5.0, 95.0  # rows whose mean is outside these limits are not pooled, because their variance is small
-_ROUNDING = 1e-9  # a standard error of at most this value is a rounding error of 0, and the row has no p-value
+_ROUNDING = 1e-9  # a standard error of at most this value counts as 0, and the row then has no p-value
 WIDE = 20.0  # if the means of a table differ by more than this number of points, the logit scale is used
 
 POINTS, LOGIT = "points", "logit"  # scales on which variances are pooled

@@ -108,7 +108,10 @@ def _difference_cell(report: Report, row: Row, part: str, metric: str, digits: i
 
 
 def difference_text(difference: Difference, digits: int = 1) -> str:
-    """Return mean, interval and p-value after Holm's correction, for example '+1.6 [+0.4, +2.8], p = .030'."""
+    """Return a difference with its interval and its p-value, for example '+1.6 [+0.4, +2.8], p = .030'.
+
+    The p-value is the p-value after Holm's correction. The text does not contain unknown numbers.
+    """
     known = f", {p_text(difference.holm)}" if difference.holm is not None else ""
     return f"{difference.mean:+.{digits}f}{interval(difference.low, difference.high, digits, '+')}{known}"
 

@@ -28,9 +28,10 @@ from .sentences import SentenceStatistics
 
 RUNS, SENTENCES = "runs.json", "sentences.xz"
 _FORMAT = 2
-_MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**26, 2**29  # maximum bytes of a file, number of counts, and bytes of memory
+# maximum size of a file in bytes, maximum number of counts, and maximum memory of the LZMA decoder in bytes
+_MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**26, 2**29
 _LARGEST = 2**31 - 1  # maximum count of a sentence
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # LZMA filter for bytes
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # LZMA for unaligned data
 _NAMES = ("statistics", "lengths")  # fields of PartScores that sentences.xz contains
 
 #: columns of SentenceStatistics in the order of the prediction. Each column is predicted from the columns before it. The first

@@ -24,8 +24,8 @@ _COMPARED = 5_000  # maximum number of characters that are compared per sentence
 #: marker in a text whose subwords were not joined -> type of the subwords
 _SUBWORDS = {"▁": "sentencepiece", "@@": "subword_nmt"}
 _UNKNOWN = "<<unk>>"  # the unknown token in fairseq's T- lines
-#: minimum similarity between the letters of a reference and the letters of its target in the prepared data. Both can
-#: differ, for example because the target is tokenised
+#: minimum similarity between the letters of a reference and the letters of its target in the prepared data. The reference
+#: and the target can differ, for example because the target is tokenised
 _SIMILAR = 0.5
 
 
@@ -101,7 +101,8 @@ def require_translations(generated: Generated, references: list[str], name: str)
     if generated.decoding.get("score_reference"):
         raise PositionError(f"{name}: scores of the references. Expected translations. Decode without --score-reference.")
     for mark, kind in _SUBWORDS.items():
-        lines = [*generated.hypotheses, *generated.targets.values()]  # targets too: a poor hypothesis may have no such marker
+        # the targets are also searched, because a poor hypothesis may have no such marker
+        lines = [*generated.hypotheses, *generated.targets.values()]
         number = sum(mark in line for line in lines)
         if number and not any(mark in reference for reference in references):
             raise PositionError(

@@ -53,8 +53,8 @@ class Lengths:
     def metrics(self) -> dict[str, float]:
         """Return the mean requested length and the mean produced length.
 
-        Also return the mean squared difference ("variance") and the mean absolute difference of both lengths, and the fraction
-        of sentences within each tolerance.
+        Also return the mean squared difference ("variance") and the mean absolute difference between these two lengths. Also
+        return the fraction of sentences within each tolerance.
         """
         differences = [got - asked for asked, got in zip(self.asked, self.got)]
         size = len(differences)
@@ -81,7 +81,7 @@ def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
             f"{name}: requested lengths for {len(asked)} of {len(hypotheses)} sentences. Expected one per sentence. Decode again."
         )
     if found["unit"] == "char":
-        # as in `Unit`, one space is counted for every word, also for the last word
+        # as in `host.generation.lengths.Unit`, one space is counted for every word, also for the last word
         got = [len(hypothesis) + 1 if hypothesis else 0 for hypothesis in hypotheses]
     else:
         counts: dict[int, int] = {}

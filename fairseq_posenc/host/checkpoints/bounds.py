@@ -51,7 +51,8 @@ def problem_of_archive(path: Path) -> str | None:
 def problem_of_state(state: Any) -> str | None:
     """Return a description of the first problem in a loaded checkpoint, or None.
 
-    Problems are values that exceed a limit, tensors of unsupported types, and tensors that overlap in memory.
+    Problems are values that exceed a limit, tensors of unsupported types, and tensors that are larger than their storage.
+    Tensors may share a storage. All tensors together must not be larger than 8 times the size of all storages.
     """
     import torch
 

@@ -78,7 +78,7 @@ def _replace_by_folder(path: Path) -> None:
     if need > room:
         raise _Unsafe(f"needs {need / 1e9:.1f} GB, and {path.parent} has {room / 1e9:.1f} GB. Expected enough free space")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:100]}.") as folder:
-        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # some patch releases of Python have no filters
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # some releases of Python lack tarfile filters
         with _opened(path, _MOST_BYTES + _HEADER_BYTES) as archive:
             for member in members:
                 archive.extract(member, folder, **safely)

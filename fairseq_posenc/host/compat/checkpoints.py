@@ -1,4 +1,7 @@
-"""Load checkpoints with torch's safe loader. Only the types that fairseq stores are allowed."""
+"""Load checkpoints with torch's safe loader, which is torch.load with weights_only=True.
+
+Only the types that fairseq stores are allowed.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ _LONGEST_TEXT = 100_000  # maximum number of characters of the specs of all site
 
 
 def _numpy_rebuilders() -> list:
-    """Return the two functions that rebuild numpy values. Each function occurs with its numpy 1 name and its numpy 2 name.
+    """Return the two functions with which pickle rebuilds numpy values.
 
-    The safe loader compares these names with the name in the file. The name in the file depends on the numpy version that wrote
-    the file.
+    The result contains each function twice: with its name in numpy 1, and with its name in numpy 2. The safe loader compares
+    these names with the name in the file. The name in the file depends on the numpy version that wrote the file.
     """
     rebuilders = []
     for function in (numpy.float64().__reduce__()[0], numpy.empty(0).__reduce__()[0]):  # scalar and _reconstruct
@@ -72,7 +75,10 @@ def with_safe_loader(load):
 
 
 def _read(path, torch_load, *args, **kwargs) -> dict:
-    """Return the content of a checkpoint. Exit with one line if the checkpoint is damaged."""
+    """Return the content of a checkpoint.
+
+    Exit with a one-line message if the checkpoint is damaged, contains a type that is not allowed, or uses an unknown method.
+    """
     problem = problem_of_archive(Path(path)) if Path(path).is_file() else None
     if problem:
         raise SystemExit(_unreadable(path, problem))
@@ -128,9 +134,9 @@ def _problem(state: Any) -> str | None:
 
 
 def _is_text_of_positions(value: torch.Tensor) -> bool:
-    """Return whether the numbers are character codes of lines such as `encoder: rope:base=10000`.
+    """Return whether a tensor contains the character codes of lines such as `encoder: rope:base=10000`.
 
-    The first three lines must be the lines of the three sites. Lines of other stacks may follow.
+    The first three lines must be the lines of the three sites. Other lines may follow, such as the line of PNAT's predictor.
     """
     if (
         value.dim() != 1

@@ -11,7 +11,8 @@ def broadcast_object(obj, src_rank, group, dist_device):
     """Send an object from one worker to all workers, with torch's function.
 
     fairseq's function uses torch.load. Current versions of torch.load do not accept the configuration in a checkpoint, so that
-    resuming on several devices fails. The object can be trusted: a worker of the same job has read it with the safe loader.
+    resuming on several devices fails. The object can be trusted: a worker of the same job has read it with
+    torch's safe loader (weights_only=True).
     """
     box = [obj]
     torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)

@@ -1,7 +1,7 @@
 """Replace `eval` in fairseq: only literals and simple arithmetic are evaluated.
 
 fairseq calls `eval` for options such as --adam-betas "(0.9, 0.98)". When a model is loaded, these options come from its
-checkpoint. The safe loader accepts any text, so that `eval` would run code that the text contains.
+checkpoint. torch's safe loader (weights_only=True) accepts any text. `eval` would run code that the text contains.
 """
 
 from __future__ import annotations

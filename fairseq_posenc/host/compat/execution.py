@@ -57,7 +57,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def with_safe_unpickling(load: Any) -> Any:
-    """Wrap `torch.load`, so that calls from fairseq use the safe loader. Other calls are not changed."""
+    """Wrap `torch.load`, so that calls from fairseq use the safe loader (weights_only=True). Other calls are not changed."""
 
     @functools.wraps(load)
     def load_safely(*args: Any, **kwargs: Any) -> Any:

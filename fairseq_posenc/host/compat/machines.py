@@ -35,7 +35,7 @@ from .errors import first_line
 
 logger = logging.getLogger(__name__)
 
-#: options that may differ between machines: paths, options of torchrun and srun, and options of the log
+#: options that may differ between machines: paths, and options of torchrun, srun, data loading and the log
 _OWN_OPTIONS = {
     "data", "save_dir", "restore_file", "tensorboard_logdir", "user_dir", "log_file", "log_format", "log_interval",
     "no_progress_bar", "num_workers", "num_workers_valid", "data_buffer_size", "distributed_rank", "distributed_init_method",
@@ -115,7 +115,7 @@ def with_timeout(make_group: Callable) -> Callable:
 
 
 def with_store(init_process_group: Callable) -> Callable:
-    """Wrap PyTorch's init_process_group, so that the worker with torchrun's rank 0 creates the store.
+    """Wrap PyTorch's init_process_group, so that the worker with torchrun's rank 0 creates the TCPStore.
 
     torchrun's rendezvous c10d sets MASTER_ADDR to the address of this worker. `infer_from_torchrun` may give this worker another
     rank.
@@ -228,7 +228,10 @@ def meet(trainer: Any) -> None:
 
 
 def _differences(reference: dict[str, str], other: dict[str, str]) -> str:
-    """Return a text with the names of at most _SHOWN values that differ. The text also contains short values themselves."""
+    """Return a text with the names of at most _SHOWN values that differ.
+
+    For options, versions and numbers of sentences, the text also contains both values if they are short.
+    """
     names = [name for name in {**reference, **other} if reference.get(name) != other.get(name)]
     names.sort(key=lambda name: not name.startswith("number"))
     shown = [_difference(name, reference.get(name), other.get(name)) for name in names[:_SHOWN]]
@@ -253,7 +256,7 @@ def _resumed_from(cfg: Any) -> str:
 
 @contextlib.contextmanager
 def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
-    """Within the context, let fairseq find the file `path` on this worker if and only if `there` is True.
+    """Inside the `with` block, let fairseq find the file `path` on this worker if and only if `there` is True.
 
     `there` is True if the file exists on the first worker. The first worker reads the file for all workers.
     """

@@ -19,8 +19,8 @@ logger = logging.getLogger(__name__)
 def write(state, file) -> None:
     """Write a checkpoint. If this fails, try again up to two times.
 
-    fairseq's own function also tries again, but appends to the partial file. The function would then report an unreadable file
-    as saved.
+    fairseq's own function also tries again, but appends to the partial file. fairseq would then report an unreadable file as
+    saved.
     """
     for pause in (2.5, 2.5, None):
         try:

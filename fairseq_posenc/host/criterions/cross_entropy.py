@@ -37,8 +37,8 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
 
     The criterion logs these terms, and the means that methods add with `ctx.add_mean`.
 
-    With `--loss-in-blocks`, `TokenLosses` computes the cross-entropy. fairseq also logs the loss without label smoothing.
-    PyTorch's `F.linear_cross_entropy` does not return this loss and therefore cannot be used.
+    With `--loss-in-blocks`, `TokenLosses` computes the cross-entropy in blocks of tokens. fairseq also logs the loss without
+    label smoothing. PyTorch's `F.linear_cross_entropy` does not return this loss and therefore cannot be used.
     """
 
     def __init__(

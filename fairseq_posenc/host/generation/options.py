@@ -50,7 +50,8 @@ class OutputLengthConfig(FairseqDataclass):
 class SegmentConfig(FairseqDataclass):
     """The decoding option for documents.
 
-    The option works with every autoregressive model of this plugin, also if the model does not read separators.
+    This option forces sentence separators. It works with every autoregressive model of this plugin. The position methods of the
+    model do not have to read separators.
     """
 
     segments_forced: str = field(

@@ -39,9 +39,11 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 
 
 class ParallelGenerator(IterativeRefinementGenerator):
-    """A generator with one step. It replaces fairseq's iterative refinement generator. It supports a length beam and rescoring.
+    """A generator with one step. It replaces fairseq's iterative refinement generator.
 
-    More steps would have no effect, because the model does not read the result of the previous step.
+    The generator supports a length beam: it decodes each source sentence with several output lengths. It also supports
+    rescoring of these hypotheses with an autoregressive model. More steps would have no effect, because the model does not read
+    the result of the previous step.
     """
 
     def __init__(self, *args: Any, use_reference: bool = False, **kwargs: Any):

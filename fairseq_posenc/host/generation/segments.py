@@ -22,6 +22,9 @@ _LIMITS, _LAST_STEP = "sentence_limits", "last_step_of_document"
 class ForcedSegments:
     """The option --segments-forced of one task. Raise Refusal if the dictionaries or the models do not support it.
 
+    With this option, a translation must have as many sentences as its source. A separator that this option requires is called
+    a forced separator.
+
     Source: Bao et al. (2021), baoguangsheng/g-transformer.
     Deviations: a forced separator has the model's log-probability. In the authors' code, it has log-probability 0.
     """

@@ -325,7 +325,11 @@ class _Encoder:
 
 
 def _root(edges: Sequence[tuple[int, int, str]], words: int) -> int:
-    """Return the head of `</s>` in a graph: the first marked root, else the first word without incoming edges, else word 1."""
+    """Return the head of `</s>` in a graph.
+
+    The head is the end of the first edge that starts at 0, because such an edge marks a root. If there is no such edge, the
+    head is the first word without incoming edges. If all words have incoming edges, the head is word 1.
+    """
     marked = [end for start, end, _ in edges if start == 0]
     entered = {end for _, end, _ in edges}
     free = [word for word in range(1, words + 1) if word not in entered]

@@ -48,7 +48,8 @@ class Reader:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the name and the options of the method, and the value of POSENC_METHODS, but not the class.
 
-        Another process finds the class in the registry by its name. The files of POSENC_METHODS cannot be imported by name.
+        pickle would import the class by the name of its module. This fails for the user's methods, which are in the files of
+        POSENC_METHODS. Another process therefore finds the class in the registry by the name of the method.
         """
         options = {field.name: getattr(self.options, field.name) for field in dataclasses.fields(self.options)}
         return _reader, (self.name, options, named_files())
@@ -69,8 +70,9 @@ def _reader(name: str, options: dict[str, Any], files: str | None) -> Reader:
 
 
 def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) -> list[Reader]:
-    """Return one reader for each different method that reads side files, after the readers `before`.
+    """Return the readers `before`, followed by one reader for each other method that reads side files.
 
+    Methods that differ only in the option `layers` share a reader.
     Raise PositionError if two methods compute the same side input differently.
     """
     found = list(before)

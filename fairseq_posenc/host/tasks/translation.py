@@ -89,7 +89,7 @@ class PositionTranslation(OutputLengthTask):
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """Within the context, replace a PositionError with a Refusal.
+    """Inside the `with` block, replace a PositionError with a Refusal.
 
     A Refusal prints an error message of one line and ends the program.
     """

@@ -33,7 +33,8 @@ class ComplexEmbedding(PositionMethod):
         * With frequencies=word, initial frequencies are random in the range of the sinusoids' frequencies. The authors' initial
           values are unverified.
     Cost: V d / 2 parameters per stack for a dictionary of V tokens. With frequencies=word, V parameters. With
-        frequencies=dimension, d / 2 parameters. With learned=false, no parameters. One complex product per token.
+        frequencies=dimension, d / 2 parameters. With learned=false, no parameters. Each token
+        takes d / 2 products of complex numbers.
     Raises: PositionError for an odd width, and for frequencies=word with learned=false.
     """
 

@@ -48,9 +48,10 @@ class Floater(PositionMethod):
     Deviations:
         * Each layer has three paths, for queries, keys and values, as in the authors' code.
         * Other authors describe the method with one path per layer, added to the input of the layer.
-        * By default, paths are sinusoids before training: p(0) = (0, ..., 1, ...), and h(x, p) is Omega p plus the network.
-        * Omega is the matrix for which exp(x Omega) p(0) are the sinusoids at time x. The weights of the last layer of the
-          network are zero before training.
+        * By default, paths are sinusoids before training. p(0) is 0 in the sine channels, and 1 in the cosine channels.
+        * By default, h(x, p) is Omega p plus the output of the authors' network. The weights of the last layer of the network
+          are zero before training.
+        * Omega is the matrix for which exp(x Omega) p(0) contains the sinusoids of the position x / Delta.
         * The authors' code adds sinusoids to the embeddings. The paths of the authors' code start at random values, and replace
           the biases of the projections.
         * The closest spec to the authors' code is sinusoidal+floater:start=random.
@@ -61,9 +62,9 @@ class Floater(PositionMethod):
         * The paths have any length. The paths of the authors' code end at position 255.
         * Cross-attention also has paths, as in the authors' code. The paper does not describe positions in cross-attention.
     Cost: 2 d^2 + 4 d parameters per network, and d per path, with three paths per layer. The solver takes T * substeps sequential
-        steps, for any number of sentences. The method cannot be faster than these steps. With solver=rk4, each step calls the
-        networks four times. With adjoint=true, the activations of these calls are not stored. The backward pass then
-        integrates a second time, from later positions to earlier positions.
+        steps, for any number of sentences. The time of these steps is a lower limit for the time of the method. With
+        solver=rk4, each step calls the networks four times. With adjoint=true, the activations of these calls are not stored.
+        The backward pass then integrates a second time, from later positions to earlier positions.
     Raises: PositionError if torchdiffeq is not installed. PositionError for at=input in cross-attention. PositionError for
         at=input with share=layers or share=none. PositionError for keys and queries of different widths. PositionError for
         non-integer positions. On a CPU, PositionError for a path that is not finite.
@@ -179,7 +180,10 @@ class Floater(PositionMethod):
         return path if ctx.state is None else ctx.state.store_shared("path", path)
 
     def continued(self, state: Tensor, here: int, last: int) -> Tensor:
-        """Return the states at the positions `here` + 1 to `last`, from the state at `here`: [...] -> [last - here, ...]."""
+        """Return the states at the positions `here` + 1 to `last`: [networks, paths, C] -> [last - here, networks, paths, C].
+
+        A state contains the vectors of all paths at one position. `state` is the state at the position `here`.
+        """
         if not (self.options.adjoint and torch.is_grad_enabled()):
             return _Flow(self, here, last, state).states(state)
         velocity, library = _Velocity(self, state), _torchdiffeq()
@@ -306,8 +310,8 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class _Velocity(nn.Module):
     """Compute the derivative of the states with respect to the position, in coordinates that rotate with the sinusoids.
 
-    With start=sinusoidal, the states are z = R(-t) p with R(t) = exp(t Omega). These states are constant if the output of the
-    network is zero.
+    With start=sinusoidal, the state at position t is z = R(-t) p. The matrix R(t) rotates a vector by the angles of the
+    sinusoids at position t. The state z is constant if the output of the network is zero.
     """
 
     def __init__(self, method: Floater, state: Tensor):

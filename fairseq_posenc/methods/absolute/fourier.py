@@ -21,7 +21,7 @@ class Fourier(PositionMethod):
     Source: Li et al. (2021). Code: willGuimont/learnable_fourier_positional_encoding.
     Deviations:
         * The paper could not be read in full, so the authors' model sizes and initial variance are unknown.
-        * $F = 768$, 32 hidden units and $\gamma = 10$ are the values of the example in the public code.
+        * $F = 768$, $H = 32$ hidden units and $\gamma = 10$ are the values of the example in the public code.
         * Initial frequencies have standard deviation $1 / \gamma$. The public code has $1 / \gamma^2$.
         * t is the position itself. The position is not divided by a length.
     Cost: F/2 + F H + H + H d + d parameters per stack. The network runs once per position, not once per token.

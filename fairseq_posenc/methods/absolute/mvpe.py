@@ -19,8 +19,8 @@ class MaximumVariance(PositionMethod):
         * The survey describes k > 1000 as suitable. The default is k=1000.
         * In the survey, the variance in the method's name is the variance of a vector's channels. In the abstract, it is the
           variance between neighbouring positions.
-    Cost: no parameters. A table of n rows, which is computed from angles in float64. Sinusoids of longer sentences are computed
-        in each forward pass.
+    Cost: no parameters. A table of n rows, where n is the maximum length. The table is computed from angles in float64.
+        Sinusoids of longer sentences are computed in each forward pass.
     """
 
     @dataclass(frozen=True)

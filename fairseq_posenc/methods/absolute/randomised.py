@@ -1,4 +1,6 @@
-"""Random ascending positions in training. The range of the positions also covers longer sentences."""
+"""Random ascending positions in training. The range of the positions also covers sentences that are longer than the training
+sentences.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,13 +14,13 @@ from ...ops.sinusoids import SinusoidTable
 
 
 class Randomised(PositionMethod):
-    r"""Assign random ascending positions to the tokens of a training sentence. The range of the positions also covers longer
-    sentences.
+    r"""Assign random ascending positions to the tokens of a training sentence. The range of the positions also covers
+    sentences that are longer than the training sentences.
 
     Equation: $P[i_t]$ with $P$ the sinusoids of Vaswani et al. (2017). In training, $i_1 < \ldots < i_T$ are drawn without
         replacement from $\{0, \ldots, N - 1\}$ for each sentence. In evaluation, $i_t = t + \lfloor r u / (r + u) \rfloor$ with
-        $u = (\mathrm{stride} - 1) t$ and $r = N - n$, for sentences of at most $n$ tokens. $N$ is a multiple of $n$
-        (option `factor`). Ruoss et al. (2023).
+        $u = (\mathrm{stride} - 1) t$ and $r = N - n$, for sentences of at most $n$ tokens. $n$ is the maximum
+        length, and $N$ is a multiple of $n$ (option `factor`). Ruoss et al. (2023).
     Shapes: positions [B, T] -> [B, T]. embed [B, T, C] -> [B, T, C].
     Source: Ruoss et al. (2023). Code: google-deepmind/randomized_positional_encodings.
     Deviations:
@@ -30,8 +32,8 @@ class Randomised(PositionMethod):
         * Consecutive positions (stride=1) are very rare in training. With stride=1, the model loses the order of tokens in
           evaluation.
         * Each sentence has its own positions. The authors draw once for all sentences of a batch.
-        * The same number of positions is drawn for all sentences of a batch. Shorter sentences use the smallest of these
-          positions.
+        * For each sentence, as many positions are drawn as the longest sentence of the batch has tokens. A shorter sentence
+          uses the smallest of its positions.
     Cost: no parameters. In training, T of N positions are drawn for each sentence.
     Raises: PositionError for a sentence longer than the maximum length (--max-source-positions, --max-target-positions), and for
         non-integer positions. PositionError for another method of the spec that changes positions.
@@ -86,7 +88,10 @@ class Randomised(PositionMethod):
         return chosen.sort().values.gather(1, ids)
 
     def _in_steps(self, ids: Tensor) -> Tensor:
-        """Return ascending numbers below N that do not depend on the length of the sentence: [B or 1, T] -> [B or 1, T]."""
+        """Return the positions in evaluation: [B or 1, T] -> [B or 1, T].
+
+        The positions are ascending and smaller than the range N. A position does not depend on the length of the sentence.
+        """
         room, steps = self.range - self.dims.max_positions, (self.stride - 1) * ids
         return ids + room * steps // (room + steps).clamp(min=1)
 

@@ -20,7 +20,8 @@ class ScaledSinusoidal(PositionMethod):
     Deviations:
         * s starts at 1, because fairseq scales its embeddings by $\sqrt{d}$.
         * s starts at d^-0.5 in the authors' code, which does not scale the embeddings.
-    Cost: 1 parameter per stack. A table of n rows. Sinusoids of longer sentences are computed in each forward pass.
+    Cost: 1 parameter per stack. A table of n rows, where n is the maximum length. Sinusoids of longer sentences are computed in
+        each forward pass.
     """
 
     @dataclass(frozen=True)

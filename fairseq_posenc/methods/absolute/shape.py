@@ -19,7 +19,7 @@ class Shape(PositionMethod):
     Source: Kiyono et al. (2021). Code: butsugiri/shape.
     Deviations:
         * The authors' code draws k from 0 to K - 1. In evaluation, the authors' code adds K to the positions.
-        * The option start=K also adds K to the positions in evaluation.
+        * With the option start=K, this project adds K to the positions in evaluation, as the authors' code does.
         * The shift applies to the positions of all methods of the spec.
     Cost: no parameters. In training, sinusoids are computed for the positions of each sentence.
     """

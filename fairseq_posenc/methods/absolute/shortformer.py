@@ -17,7 +17,7 @@ class Shortformer(PositionMethod):
         * The authors describe a language model. Encoder and cross-attention are extensions of this project.
         * In cross-attention, queries use P of the target position, and keys use P of the source position.
         * Positions count from the start of the sentence. The authors' cache of the previous segment of text is not implemented.
-    Cost: no parameters. One addition to queries and one to keys per layer.
+    Cost: no parameters. Each layer adds sinusoids to the inputs of queries, and to the inputs of keys.
     """
 
     card = MethodCard(

@@ -17,9 +17,10 @@ class Sinusoidal(PositionMethod):
     Source: Vaswani et al. (2017). Code: fairseq's SinusoidalPositionalEmbedding.
     Deviations:
         * The defaults are fairseq's values, so that fairseq's checkpoints load.
-        * fairseq has sines before cosines, w_k = 10000^(-k/(d/2-1)), and padding_idx + 1 as the first position.
+        * fairseq has all sines before all cosines, w_k = 10000^(-k/(d/2-1)), and padding_idx + 1 as the first position.
         * The options layout=interleaved,grid=paper,origin=zero implement the equation.
-    Cost: no parameters. A table of n rows. Sinusoids of longer sentences are computed in each forward pass.
+    Cost: no parameters. A table of n rows, where n is the maximum length. Sinusoids of longer sentences are computed in
+        each forward pass.
     """
 
     @dataclass(frozen=True)

@@ -15,8 +15,8 @@ class Universal(PositionMethod):
     r"""Add sinusoids of the position and of the layer number to the input of every layer.
 
     Equation: $H^l = F(H^{l-1} + C[l])$, $C[l][t, 2k] = \sin(t w_k) + \sin(l w_k)$, $C[l][t, 2k+1] = \cos(t w_k) + \cos(l w_k)$,
-        with $w_k = 10000^{-2k/d}$. $F$ is the layer, and $H^l$ the output of step $l = 1$ to $L$. Dehghani et al. (2019),
-        equations 6 and 7.
+        with $w_k = 10000^{-2k/d}$. $F$ is the layer. $H^l$ is the output of step $l$, with $l = 1$ to $L$. Dehghani et al.
+        (2019), equations 6 and 7.
     Shapes: before_layer [B, T, C] -> [B, T, C].
     Source: Dehghani et al. (2019). Code: tensor2tensor's universal_transformer_util.
     Deviations:

@@ -16,8 +16,8 @@ from ...ops.precision import at_least_float32
 def slopes(heads: int) -> list[float]:
     """Return the paper's slopes for h heads. If h is a power of two, head i = 1 to h has the slope 2^(-8i/h).
 
-    Otherwise, let n be the largest power of two below h. The first n slopes are the slopes of n heads. The other h - n slopes
-    are the slopes of the heads 1, 3, 5, ... of 2 n heads.
+    Otherwise, let n be the largest power of two below h. The first n heads have the slopes of a model with n heads. The other
+    h - n heads have the slopes of the heads 1, 3, 5, ... of a model with 2 n heads.
     """
     below = 2 ** (heads.bit_length() - 1)
     of_power = [2 ** (-8 * i / below) for i in range(1, below + 1)]
@@ -33,7 +33,10 @@ def on_heads(values: Sequence[float], options: HeadOptions, dims: Dims, other: f
 
 
 def penalty(ctx: AttentionContext, per_head: Tensor) -> Tensor:
-    """Return - m_h |s - t|: [B or 1, H, T, S]."""
+    """Return -m_h |s - t| for every head h, query position t and key position s: [B or 1, H, T, S].
+
+    `per_head` [H] contains the slopes m_h.
+    """
     return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(per_head, delta.abs().float(), 0))
 
 
@@ -50,7 +53,8 @@ class Alibi(PositionMethod):
           relative only for ratio=1.
         * With heads=, the n chosen heads have the slopes of a model with n heads. The other heads have no penalty, as in
           x-transformers.
-    Cost: no parameters. Each forward pass computes T + S - 1 values per head, one per distance.
+    Cost: no parameters. Each forward pass computes T + S - 1 values per head, one per distance. With a ratio other than 1, each
+        forward pass computes T S values per head, one per pair of query and key.
     Raises: PositionError for a ratio other than 1 outside cross-attention, and for a head in heads= that does not exist.
     """
 

@@ -27,8 +27,8 @@ class AdaptiveT5(PositionMethod):
         * The paper learns the buckets. The part of the paper that describes this could not be read.
         * The whole form is therefore a reconstruction by this project. Published scores are not evidence for this form.
         * Cross-attention is an extension of this project.
-        * $y$ is on a logarithmic scale. In earlier versions of this form, $\gamma$ was $\alpha + 1 +
-          \operatorname{softplus}(y)$, so that $y$ was a number of positions.
+        * $y$ is on a logarithmic scale. In earlier versions of this project, $\gamma$ was $\alpha + 1 +
+          \operatorname{softplus}(y)$. The parameter $y$ was then on the scale of positions.
         * Checkpoints of earlier versions can be loaded, with unchanged scores. To resume training, add --reset-optimizer.
     Cost: sides * (B h + 2 g) parameters per stack. sides is 1 in a causal decoder, else 2. g is h with borders=heads, else 1.
         Each forward pass computes T + S - 1 values per head, one per distance.

@@ -46,7 +46,11 @@ class RunningSum(PositionMethod):
         raise NotImplementedError
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        """Return `sign` and the result of `sums` as factors of the bias. Return None if the attention is not causal."""
+        """Return two factors of the bias: `sign` [1, 1, 1, 1], and the result of `sums` [B, H or 1, S, 1].
+
+        The product of the factors differs from the bias of a query by a number that is equal for all keys. Return None if the
+        attention is not causal.
+        """
         if not self.dims.causal:
             return None
         sums = self.sums(ctx).unsqueeze(-1)  # [B, H or 1, S, 1]
@@ -90,7 +94,7 @@ class Cable(RunningSum):
         * The encoder is an extension of this project and unverified. The authors also report an encoder, but this project's
           encoder was not compared with it.
         * The encoder's bias is symmetric. If query and key exchange their places, the sum contains the same tokens.
-    Cost: L (d h + h) parameters per stack. Running sums [B, H, S].
+    Cost: L (d h + h) parameters per stack. Each layer computes running sums [B, H, S]. Decoding caches these sums.
     """
 
     card = MethodCard(

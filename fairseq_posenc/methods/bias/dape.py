@@ -41,10 +41,11 @@ class Dape(PositionMethod):
         * start=zero sets W_2 and b_2 to 0, so that training starts at the base method. The authors start
           W_2 and b_2 at random values.
     Cost: 3 h w k + w + h parameters per layer for w hidden units, and the parameters of the base method. 2 h w k + w + h
-        parameters per layer with base=none. Hidden units [B, w, T, S]. For each pair of tokens, W_2 needs h w k
-        multiplications. W_1 needs twice as many, or the same number with base=none.
-        Minimum cost: the forward pass and the backward pass need the scores, hidden units and biases of all pairs of tokens.
-        These tensors have the type float32.
+        parameters per layer with base=none. Each layer computes hidden units [B, w, T, S]. For each pair of tokens, W_2 needs
+        h w k multiplications. W_1 needs twice as many, or the same number with base=none.
+        With kernel=1, if all sentences have the same bias, the product of W_1 and the bias is computed once for all sentences.
+        Every implementation needs the scores, hidden units and biases of all pairs of tokens in the forward pass and in the
+        backward pass. These tensors have the type float32.
     Raises: PositionError for an even kernel.
     """
 
@@ -142,8 +143,8 @@ class Dape(PositionMethod):
     def _masked(self, ctx: AttentionContext) -> Tensor | None:
         """Return True for keys that a kernel must not read: bool [B or 1, 1, T or 1, S]. Return None if there are no such keys.
 
-        A key is masked if a head must not attend to the key. If ctx.allowed is None, causal attention masks only later keys.
-        Other attention then masks no key.
+        A key is masked if at least one head must not attend to the key. If ctx.allowed is None, the later keys are masked in
+        causal attention. If ctx.allowed is None and the attention is not causal, no key is masked.
         """
         if ctx.allowed is not None:
             return ~ctx.allowed.all(1, keepdim=True)

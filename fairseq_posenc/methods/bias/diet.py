@@ -216,16 +216,17 @@ class Segments(PositionMethod):
 
     Equation: $A_{ts} + E[\operatorname{seg}(t), \operatorname{seg}(s)]$, with $E$ learned and $\operatorname{seg}(t)$ the number
         of separators before $t$. Chen et al. (2021), equations 1 and 3, and section 3.2. `place=input`: $x_t +
-        E_s[\operatorname{lab}(t)]$, with $\operatorname{lab}(t)$ the label of the sentence of $t$. With `count=start`,
-        $\operatorname{lab}(t) = \operatorname{seg}(t) + 1$. With `count=end`, $\operatorname{lab}(t)$ is the number of source
-        sentences minus $\operatorname{seg}(t)$. The last source sentence then has label 1. Lupo, Dinarelli and Besacier (2023).
-        `every_layer=true` adds the vector before every layer.
+        E_s[\operatorname{lab}(t)]$, with $E_s$ the sentence vectors and $\operatorname{lab}(t)$ the label of the sentence of
+        $t$. With `count=start`, $\operatorname{lab}(t) = \operatorname{seg}(t) + 1$. With `count=end`, $\operatorname{lab}(t)$
+        is the number of source sentences minus $\operatorname{seg}(t)$. The last source sentence then has label 1. Lupo,
+        Dinarelli and Besacier (2023). `every_layer=true` adds the vector before every layer.
     Shapes: bias -> [B, H, T, S]. embed and before_layer [B, T, C] -> [B, T, C].
     Source: Chen et al. (2021). place=input: Lupo, Dinarelli and Besacier (2023), whose text was not read. Code of place=input:
         lorelupo/focused-concat.
     Deviations:
         * A document contains a separator token between two sentences. A separator belongs to the sentence before it.
-        * A source of single sentences has no separators, and the term has no effect.
+        * A source of single sentences has no separators, and the term has no effect with place=heads. With place=input, every
+          token of such a source receives the vector of label 1.
         * If an attention module receives no tokens, all positions belong to one sentence.
         * Sentences beyond the table share its last row. Labels below 1 are replaced by 1.
         * The scalars E start at 0. The paper does not give initial values.
@@ -233,7 +234,7 @@ class Segments(PositionMethod):
           deviation 1.
         * Encoder and decoder have a table each. The authors' stacks share one table.
         * In the authors' code, the first decoder token has label 1. In this project, this token has the label of the
-          first sentence.
+          first sentence. With count=end, this label is the number of source sentences.
         * place=heads in the decoder is an extension of this project.
     Cost: L h segments^2 parameters per stack, or segments d with place=input and vectors=learned.
     Raises: PositionError if a dictionary does not contain the separator. PositionError for the options vectors, count

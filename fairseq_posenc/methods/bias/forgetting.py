@@ -21,7 +21,8 @@ class Forgetting(RunningSum):
     Deviations:
         * Gates start open, at b = 5, as in x-transformers. The authors' gates start at b = 0 (start=0).
         * The encoder is an extension of this project. Keys on the right have a second set of gates, as in x-transformers.
-    Cost: L (d h + h) parameters per stack, and twice as many in the encoder. Running sums [B, H, S].
+    Cost: L (d h + h) parameters per stack, and twice as many in the encoder. Each layer computes running sums
+        [B, H, S]. In the encoder, each layer computes two such tensors. Decoding caches the sums.
     """
 
     @dataclass(frozen=True)

@@ -46,11 +46,14 @@ class _Kerple(PositionMethod):
             self.rate.copy_(_softplus_inverse(0.99 * torch.rand_like(self.rate)))
 
     def raw_power(self, power: Tensor) -> Tensor:
-        """Convert p to the value of self.power from which `penalty` computes this p. The argument `power` is p."""
+        """Return the raw value of p, which the parameter self.power contains. The method `penalty` computes p from this value.
+
+        The argument `power` is p.
+        """
         return _softplus_inverse(power - _LEAST)
 
     def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
-        """Return the penalties at the given distances, which are at least 0."""
+        """Return the penalty at each distance. The argument `distance` is at least 0."""
         raise NotImplementedError
 
     def bias(self, ctx: AttentionContext) -> Tensor:
@@ -66,7 +69,8 @@ class _Kerple(PositionMethod):
 
 
 class KerpleLog(_Kerple):
-    r"""Subtract a penalty that grows with the logarithm of the distance, with learned size and learned scale per head.
+    r"""Subtract a penalty that grows with the logarithm of the distance. Each head learns a factor of the penalty, and a factor
+    of the distance.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - p \ln(1 + a |s-t|)$, with $p$ and $a$ learned. Chi et al. (2022), the
         logarithmic kernel.

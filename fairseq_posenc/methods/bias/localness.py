@@ -31,8 +31,8 @@ class Localness(PositionMethod):
           verified.
         * In causal attention, the number I includes only keys up to the query. Decoding therefore computes the same scores as
           training.
-        * Positions are relative to the first key. If another method moves the positions, I is the number of positions from the
-          first to the last key.
+        * Positions are relative to the first key. If another method changes the positions of the tokens, I is the number of
+          positions from the first to the last key.
         * U_p and U_d start at 0. Each centre is then the middle of the sentence, and each window has half the length of the
           sentence.
         * Predicted windows are at least 0.01 I.
@@ -107,7 +107,10 @@ class Localness(PositionMethod):
         return nn.Parameter(nn.init.uniform_(weight.data, -bound, bound))
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """Keep ctx.allowed for `content_scores`, and return the scores unchanged. The mean key requires ctx.allowed."""
+        """Keep ctx.allowed for `content_scores`, and return the scores unchanged.
+
+        `content_scores` requires ctx.allowed to compute the mean of the keys to which a query may attend (window=layer).
+        """
         if ctx.allowed is not None:
             ctx.hand_over((self, ctx.layer), ctx.allowed)
         return scores
@@ -140,8 +143,8 @@ class Localness(PositionMethod):
     def _sizes(self, ctx: AttentionContext) -> Tensor:
         """Return the number of positions from the first to the last key: [B or 1, 1, T or 1, 1].
 
-        In causal attention, only keys up to the query are counted. If no method moves the positions, the result is the number
-        of keys.
+        In causal attention, only keys up to the query are counted. If no method changes the positions of the tokens, the result
+        is the number of keys.
         """
         if ctx.causal or self.dims.causal:
             last = from_first_key(ctx.queries.ids, ctx)[:, None, :, None]

@@ -126,9 +126,10 @@ class GrapeAP(RowGateBias):
     Source: Zhang et al. (2026), whose paper was not read. Code: model-architectures/GRAPE, model llama-mha-grape-ap-v1, whose
         configurations have d' = 8 (p_head_dim).
     Deviations:
-        * The gates read the position l itself, so the method is not relative. Moving all positions changes the scores.
+        * The gates read the position l itself, so the method is not relative. If a constant is added to all positions, the
+          scores change.
         * The rotation has the direction of rope in this project. The authors' code has the opposite direction (direction=code).
-        * The projection p is separate. The authors can also tie it to queries, keys or values.
+        * The projection p has separate weights. The authors' code can also tie p to queries, keys or values.
         * The initial projection is normal with standard deviation 0.02, which is unverified.
     Cost: L d h d' parameters per stack. In addition to the scores, each layer computes a matrix [B, H, T, S] of dot products
         over d' channels. Each layer also computes a cumulative sum along the keys in float32. Decoding caches

@@ -1,4 +1,4 @@
-"""Dot products of position vectors with separate projections. All layers share the products."""
+"""Dot products of position vectors. Position vectors and tokens have separate projections. All layers share the products."""
 
 from dataclasses import dataclass, replace
 
@@ -123,8 +123,9 @@ class TupeRelative(TupeAbsolute):
     Deviations:
         * The deviations of tupe_abs also apply to tupe_rel.
         * The survey counts one relative bias per distance. This method has one relative bias per bucket and head.
-        * Bucket 32 receives no gradient without untie_first. Outside a causal decoder,
-          bucket 16 also receives no gradient without untie_first.
+        * Bucket 32 receives no gradient without untie_first.
+        * Outside a causal decoder, bucket 16 never receives a gradient. No distance has this bucket. With untie_first, all keys
+          of the first query have this bucket, which does not change the softmax.
         * A causal decoder has unidirectional buckets.
     Cost: 33 h parameters per stack more than tupe_abs.
     Raises: PositionError for untie_first in cross-attention, for positions beyond the table, and for non-integer positions.

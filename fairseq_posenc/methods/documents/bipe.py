@@ -58,7 +58,7 @@ class _Bilevel(PositionMethod):
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         column = self.separator.of_queries(ctx, inside)  # [B, T]
-        if column is None:  # the text is one sentence
+        if column is None:  # the context contains no tokens. The text then counts as one sentence
             column = require_integer(ctx.queries.ids)
         return x + nn.functional.embedding(column.clamp(max=self.options.longest - 1), self.get_parameter("weight"))
 
@@ -89,7 +89,8 @@ class BipeRope(_Bilevel):
         * Z has 256 rows, and normal initial values of standard deviation $1/\sqrt{d}$. The authors' table has 1024
           rows, and initial values of standard deviation 0.02.
         * All tokens after the N-th token of a sentence share the last vector. In the authors' code this vector is always zero.
-    Cost: N d parameters per stack, and no parameters in cross-attention. Keys are rotated once, also while decoding.
+    Cost: N d parameters per stack, and no parameters in cross-attention. Each key is rotated once, because
+        decoding stores the rotated keys.
     Raises: PositionError for a dictionary without the separator, and for heads of width 1.
     """
 

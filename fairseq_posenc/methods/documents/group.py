@@ -27,7 +27,8 @@ class Group(PositionMethod):
           sentences have no key, and their result is NaN.
         * The authors have global attention in the last two layers. The options --encoder-global-layers, --decoder-global-layers
           and --cross-global-layers add it. The architecture posenc_g_transformer sets these options.
-    Cost: no parameters. Time and memory of full attention, because the whole product is computed.
+    Cost: no parameters. The method takes the time and memory of full attention, because the product of all queries and all
+        keys is computed.
     Raises: PositionError for a dictionary without the separator.
     """
 

@@ -13,10 +13,10 @@ from ...ops.sinusoids import SinusoidTable
 class SegmentShift(PositionMethod):
     r"""Shift the positions of each sentence of a document, so that the model can distinguish the sentences.
 
-    Equation: $p(t) = t + s \operatorname{seg}(t)$, with $\operatorname{seg}(t)$ the number of separators before token $t$. Lupo,
-        Dinarelli and Besacier (2022). `mean=true`: $s$ is the number of source tokens of a document divided by the number of its
-        source sentences, rounded up. `</s>` and separators are source tokens here. fairseq's sinusoids at $p(t)$ are added to the
-        embeddings.
+    Equation: $p(t) = t + s \operatorname{seg}(t)$, with $\operatorname{seg}(t)$ the number of separators before token $t$. The
+        largest value of $\operatorname{seg}(t)$ is `segments` minus 1. Lupo, Dinarelli and Besacier (2022). `mean=true`: $s$ is
+        the number of source tokens of a document divided by the number of its source sentences, rounded up. `</s>` and
+        separators are source tokens here. fairseq's sinusoids at $p(t)$ are added to the embeddings.
     Shapes: positions [B, T] -> same. embed [B, T, C] -> [B, T, C].
     Source: Lupo, Dinarelli and Besacier (2022). Code: lorelupo/focused-concat. Only the code was read, not the text of the
         papers.

@@ -23,8 +23,8 @@ class UnifPE(PositionMethod):
         * Offsets are drawn in every forward pass. The authors' dataset draws them when it is built.
         * The authors have the learned positions of mBART. The spec unifpe:vectors=none+learned is equivalent. The default of this
           project is sinusoids.
-        * With tie=true, the decoder uses min(o, M - l), where l is the length of the target. The authors also lower the offset of
-          the source.
+        * With tie=true, o is the offset of the source. The decoder uses min(o, M - l), where l is the length of the target. The
+          authors also lower the offset of the source.
         * As in the authors' code, the gap of g positions is never after the last block. Positions are therefore not used
           equally often.
     Cost: no parameters. Sinusoids of the positions of each sentence in training.

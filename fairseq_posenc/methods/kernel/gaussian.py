@@ -24,7 +24,8 @@ class Gaussian(PositionMethod):
         * Projections keep fairseq's biases.
         * --attention-dropout drops weights. The authors' code never drops them.
         * The authors' code sets weights below a threshold to zero. This threshold is left out.
-        * As in the authors' best recipe, posenc_gaussian has ordinary cross-attention, and adds sinusoids to the embeddings.
+        * The architecture posenc_gaussian has ordinary cross-attention, and adds sinusoids to the embeddings. The authors' best
+          recipe does the same.
     Cost: no parameters. Queries and keys have no projections, which saves 2 d^2 + 2 d parameters per layer. One product of
         weights and values.
     Raises: PositionError if the option `ratio` is not 1 at a site other than cross-attention.
@@ -72,7 +73,7 @@ class Gaussian(PositionMethod):
         return weights.to(v.dtype) @ v
 
     def weights(self, ctx: AttentionContext, dtype: torch.dtype) -> Tensor:
-        """Return the densities before any mask: [B or 1, H, T, S]."""
+        """Return the densities of all keys, before keys are masked: [B or 1, H, T, S]."""
         offsets = self.offsets.values.to(dtype).unsqueeze(-1)
         means = self.options.ratio * ctx.queries.ids.to(dtype).unsqueeze(1) + offsets  # [B or 1, H, T]
         distances = (ctx.keys.ids[:, None, None, :] - means.unsqueeze(-1)) / self.options.deviation

@@ -101,7 +101,7 @@ class SineSpe(_Spe):
         `exact=false`, queries and keys are encoded as random codes of width $R$. The product of two codes has the expectation
         $\sum_i q_{ti} k_{si} P'_i(t-s)$. With `attention=linear`, $o_t = \phi(q_t) M_t / (\phi(q_t) \cdot Z_t)$ with $\phi(x)
         = \operatorname{ReLU}(x / d_h^{1/4}) + 0.001$. $M_t$ is the sum of $\phi(k_s) v_s$ over the keys, and $Z_t$ is the sum
-        of $\phi(k_s)$ over the keys.
+        of $\phi(k_s)$ over the keys. Here, $q_t$ and $k_s$ are the codes of query and key.
     Shapes: rotate [B, H, T, D] -> [B, H, T, (2K + 1) D] exact, [B, H, T, R] with codes. attend -> [B, H, T, D].
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
@@ -338,9 +338,8 @@ def _angles(ids: Tensor, frequencies: Tensor) -> Tensor:
 def _waves(cosine: Tensor, sine: Tensor, gains: Tensor, plain: Tensor) -> Tensor:
     """Return the waves of every channel (see `_Features`): [H, B or 1, T, M, D].
 
-    Axis M contains K cosines, K sines, and the factor of the product of query and key without positions.
-
-    The plain product is the product of query and key without positions.
+    Axis M contains K cosines, K sines, and the factor `plain` of the plain product. The plain product is the product of query
+    and key without positions.
 
     Arguments: cosines and sines [H, B or 1, T, K, D], gains [H, K, D], and the factor of the plain product [H, D].
     """
@@ -351,7 +350,7 @@ def _waves(cosine: Tensor, sine: Tensor, gains: Tensor, plain: Tensor) -> Tensor
 def _rotated(noise: Tensor, angles: Tensor) -> Tensor:
     """Rotate the noise of cosines and sines [H, M, D, R] by angles [H, K, D]: [H, M D, R].
 
-    The noise of the product of query and key without positions is unchanged.
+    The noise of the plain product is unchanged. The plain product is the product of query and key without positions.
     """
     cosine, sine = angles.cos().unsqueeze(-1), angles.sin().unsqueeze(-1)
     rotated = noise.clone()
@@ -372,9 +371,9 @@ def _within(x: Tensor, waves: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
 
 
 def _memory(x: Tensor, waves: Tensor) -> Tensor:
-    """Return memory that the products of all blocks use in turn.
+    """Return a memory buffer. Each block writes its products to this buffer, over the products of the previous block.
 
-    On a CPU, allocating memory per block takes longer than the products.
+    On a CPU, allocating memory for each block takes longer than computing the products.
     """
     return x.new_empty(waves[:, 0].numel() * x.size(0))
 
@@ -391,7 +390,8 @@ class ConvolutionalSpe(_Spe):
     Equation: $\operatorname{E}[A_{ts}] = \sum_i q_{ti} k_{si} P'_i(t-s) / \sqrt{d_h}$, $P_i(x) = \sum_p w_{ip}^k w_i^q(p+x)$,
         $P' = (1 - \mathrm{gate}) P + \mathrm{gate}$. Liutkus et al. (2021), convolutional SPE. Each position has one random
         code of width $R$ for queries, and one for keys. Both codes are the same white noise, filtered by $w^q$ for queries and
-        by $w^k$ for keys. $P$ is the expectation of the product of both codes. `attention=linear` is defined as in `spe_sine`.
+        by $w^k$ for keys. $P_i(t-s)$ is the expectation of the product of two codes: the query code of position $t$ and
+        the key code of position $s$. `attention=linear` is defined as in `spe_sine`.
     Shapes: rotate [B, H, T, D] -> [B, H, T, R]. attend -> [B, H, T, D].
     Source: Liutkus et al. (2021). Code: aliutkus/spe (PyTorch).
     Deviations:
@@ -400,8 +400,8 @@ class ConvolutionalSpe(_Spe):
           attention with the scale $1/\sqrt{R}$.
         * In evaluation, the noise has fixed seeds, so that results are repeatable.
         * The gate is the gate of the authors' PyTorch code. Their JAX code exchanges gate and 1 - gate.
-        * The filter length P is 128 and R is 64, as in the authors' music experiments. The defaults of their
-          code are 200 and 256.
+        * The filter length P is 128 and R is 64, as in the authors' music experiments. The defaults of their code are 200 and
+          256. This number P is not the function $P_i$ of the equation.
         * attention=linear has the ReLU features of the authors' experiments on long sequences. Their music experiments have
           random features.
         * The formula in the survey belongs to spe_sine.
@@ -441,7 +441,9 @@ class ConvolutionalSpe(_Spe):
         return super().hooks - ({"attend"} if self.options.attention == "softmax" else set())
 
     def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor, dict[tuple[str, Positions], Tensor]]:
-        """Return the noise, the part of the noise for the product without positions [H, D, R], and the codes.
+        """Return the noise, the part of the noise for the plain product [H, D, R], and the codes.
+
+        The plain product is the product of query and key without positions.
 
         The noise is normal with variance 1 / R. The codes encode queries and keys. In one forward pass, all layers share the
         codes. In step-by-step decoding, `prepare` returns no codes. `rotate` then computes the codes in each layer.

@@ -21,7 +21,7 @@ _SHARE = "sharing of the table: across heads, across layers, both (all), or none
 
 
 class _Synthesizer(PositionMethod):
-    """Implement the mixture with the product of queries and keys, for all three forms of the synthesizer."""
+    """Implement the mixture of synthesizer scores with the product of queries and keys, for the three synthesizers."""
 
     def __init__(self, options: Any, dims: Dims, share: str):
         super().__init__(options, dims)
@@ -58,7 +58,8 @@ class SynthesizerRandom(_Synthesizer):
     Deviations:
         * In a mixture, $q_t \cdot k_s$ is divided by $\sqrt{d_h}$. mesh-tensorflow scales the initial values of the query
           projection instead.
-        * The table has n rows and columns. In mixtures, mesh-tensorflow has 512 rows and columns.
+        * The table has n rows and n columns, where n is the maximum length. In mixtures, the table of mesh-tensorflow has 512
+          rows and 512 columns.
         * Cross-attention has ordinary scores, because mesh-tensorflow defines the method for self-attention only.
     Cost: L h n^2 parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters per
         layer.

@@ -29,7 +29,7 @@ class LogLength(PositionMethod):
           such as cope, read queries that are multiplied by f.
         * With form=floor, n_0 is 25 by default. The use of form=floor for source sentences is an extension of this project.
         * With form=ssmax, a starts at 1/ln n_0, so that the factor is 1 for n_0 keys. The paper's value could not be verified.
-        * posenc_log_length also has sinusoidal positions, because the factor does not distinguish positions.
+        * The architecture posenc_log_length also has sinusoidal positions, because the factor does not distinguish positions.
     Cost: no parameters. L h parameters for ssmax, and L h more for its bias. The model can still use
         scaled_dot_product_attention.
     Raises: PositionError for bias=, start= or share= without ssmax. PositionError for length= with start=.

@@ -23,7 +23,7 @@ class OutputLength(PositionMethod):
     def lengths(self, ctx: AttentionContext) -> Tensor:
         """Return the requested lengths [B, 1]. On a CPU, raise PositionError for negative lengths.
 
-        If `start` of the queries is set (see `Positions`), only the first decoding step checks the lengths.
+        If `start` of the queries is set (see `Positions`), decoding steps after the first step do not check the lengths.
         """
         lengths = ctx.side["target_length"].unsqueeze(1)
         if devices.on_cpu(lengths) and not ctx.queries.start and (lengths < 0).any():
@@ -55,9 +55,9 @@ class LengthDifference(OutputLength):
           code adds 2 to r (offset=2).
         * Sinusoids are computed, not read from a table. The smallest value of r is min_remaining.
         * The authors' code fails if the output is 3 tokens longer than the requested length.
-        * Sines come before cosines, as in fairseq. The options layout=interleaved,grid=paper implement the equation.
+        * All sines come before all cosines, as in fairseq. The options layout=interleaved,grid=paper implement the equation.
         * unit=char counts printed characters of subwords. The authors count tokens, which are characters in their data.
-    Cost: no parameters. One sinusoid per token.
+    Cost: no parameters. One vector of sinusoids is computed per token.
     Raises: PositionError for a negative length (on a CPU), and for a batch without lengths. PositionError for unit=token with
         another method that changes positions, because positions are then not numbers of tokens.
     """
@@ -117,10 +117,10 @@ class LengthRatio(OutputLength):
     Deviations:
         * The authors' code counts t from 2 (offset=1).
         * In training, the authors' code gives all sentences of a batch the positions of the first sentence, which is a defect.
-        * Sines come before cosines, and the last wavelength is 2 pi l, as in fairseq.
+        * All sines come before all cosines, and the last wavelength is 2 pi l, as in fairseq.
         * The options layout=interleaved,grid=paper implement the equation.
         * unit=char counts printed characters of subwords.
-    Cost: no parameters. One sinusoid per token.
+    Cost: no parameters. One vector of sinusoids is computed per token.
     Raises: PositionError for a negative length (on a CPU), and for a batch without lengths. PositionError for unit=token with
         another method that changes positions, because positions are then not numbers of tokens.
     """

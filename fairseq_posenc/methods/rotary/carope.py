@@ -97,7 +97,7 @@ class ContextRope(ContentRotation):
         * Padding adds no angle.
         * The encoder is an extension of this project: sums run from the left. The angle between two tokens is the sum of the
           angles of the later token and of all tokens between both tokens. If the key is the later token, the angle is negative.
-    Cost: L (d h + h) parameters per stack. Angles [B, H, T, D/2], which queries and keys share.
+    Cost: L (d h + h) parameters per stack. Each layer computes angles [B, H, T, D/2], which queries and keys share.
     Raises: PositionError for heads of odd width.
     """
 

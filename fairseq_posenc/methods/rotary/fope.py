@@ -30,8 +30,8 @@ class FourierRope(PositionMethod):
     Equation: Pair $j = (a, b)$ of a query or key at position $t$ becomes $(a C_{t,j} - b S_{t,j}, b C_{t,j} + a S_{t,j})$, with
         $S_t = \sin(t \theta) C^s$, $C_t = \cos(t \theta) C^c$, $\theta$ the $D$ frequencies of `rope` that are at least $2 \pi /
         \mathrm{cutoff}$, and matrices $C^s$, $C^c$ in $\mathbb{R}^{D \times D'}$ of each head, $D' = \min(D, d_h/4)$. Hua et al.
-        (2024). Other pairs have no position.
-    Shapes: rotate [B, H, T, D] -> same.
+        (2024). Only the first $D'$ pairs are multiplied by mixtures. All other pairs have no position.
+    Shapes: rotate [B, H, T, d_h] -> same.
     Source: Hua et al. (2024). Code: TsinghuaC3I/Fourier-Position-Embedding, olmo/model.py.
     Deviations:
         * The map is not a rotation, so scores depend on absolute positions. If a constant is added to all
@@ -91,7 +91,7 @@ class FourierRope(PositionMethod):
     def _start(self, kept: int) -> Tensor:
         """Return one matrix per head: random noise, plus a matrix that selects every n-th frequency: [H, D, D'].
 
-        n is D/D', rounded up.
+        D is the argument `kept`, D' is the number of pairs that are multiplied by mixtures, and n is D/D', rounded up.
         """
         heads = self.dims.num_heads
         matrices = torch.randn(heads, kept, self.pairs) * self.options.gain * (2 / (self.pairs * (kept + heads))) ** 0.5
@@ -106,7 +106,7 @@ class FourierRope(PositionMethod):
         return rotate(x, waves, x.size(-1) // 2, "halves")
 
     def _waves(self, at: Positions, width: int) -> Waves:
-        """Return mixed sines and cosines, [B or 1, H, T, D] each."""
+        """Return mixed cosines and signed sines (see `Waves`), [B or 1, H, T, d_h] each."""
         sin, cos = (self._mixed(name, table) for name, table in zip(("sines", "cosines"), self.table(at).chunk(2, -1)))
         rest = (0, width // 2 - self.pairs)
         sin = F.pad(sin, rest, value=1.0 if self.options.zero == "code" else 0.0)

@@ -120,5 +120,5 @@ class Pope(PositionMethod):
         return found.unsqueeze(1)
 
     def _turned(self, ids: Tensor) -> Tensor:
-        """Return the angles of positions modulo 2 pi in float32. In float32, large angles would be inexact."""
+        """Return the angle of each position in float32. Full turns are removed, because large angles are inexact in float32."""
         return self.theta(ids).remainder(2 * math.pi).float()

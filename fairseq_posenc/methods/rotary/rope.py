@@ -140,7 +140,10 @@ class Rope(PositionMethod):
         return ids * frequency.unsqueeze(-2)
 
     def _waves(self, table: SinusoidTable, x: Tensor, at: Positions) -> Waves:
-        """Return sines and cosines, [B or 1, 1, T, D] each. Pairs that do not rotate have sine 0 and cosine 1."""
+        """Return cosines and signed sines (see `Waves`), [B or 1, 1, T, D] each.
+
+        Pairs that do not rotate have cosine 1 and sine 0.
+        """
         sin, cos = table(at).unsqueeze(1).chunk(2, -1)  # [B or 1, 1, T, pairs] each
         if self.turning < self.width // 2:
             still = (0, self.width // 2 - self.turning)
@@ -149,7 +152,10 @@ class Rope(PositionMethod):
 
 
 def rotated_width(options: RotaryOptions, dims: Dims) -> int:
-    """Return the number of channels that are rotated, which is even. Raise PositionError if it is 0."""
+    """Return d_r: the number of channels that `fraction` selects, rounded down to an even number.
+
+    Raise PositionError if d_r is 0.
+    """
     width = int(options.fraction * dims.head_dim) // 2 * 2
     if width == 0:
         raise PositionError(

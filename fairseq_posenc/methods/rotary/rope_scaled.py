@@ -38,13 +38,12 @@ class RopeScaled(PositionMethod):
         * In the encoder, dynamic uses the length of each source sentence.
         * In the decoder, dynamic uses the number of tokens up to the query. Incremental decoding and teacher forcing therefore
           compute equal scores. The authors do not rotate cached keys again.
-        * If another method moves the positions, n is the number of positions from the first to the last source token. In the
-          decoder, n is the number of positions from the first token to the query.
+        * If another method changes the positions of the tokens, n is the number of positions from the first to the last source
+          token. In the decoder, n is then the number of positions from the first token to the query.
         * Cross-attention is an extension of this project.
     Cost: as for rope. In the decoder, dynamic rotates all keys again for every query beyond L_0.
-    Raises: PositionError if no pair of channels is rotated, or if only one pair is rotated with ntk or dynamic. PositionError for
-        trained= with linear or ntk, for low= or high= without llama3, and if high is not larger than low. PositionError for
-        base=1 with yarn.
+    Raises: PositionError if no pair of channels is rotated, or if d_r is 2 with ntk or dynamic. PositionError for trained= with
+        linear or ntk, for low= or high= without llama3, and if high is not larger than low. PositionError for base=1 with yarn.
     """
 
     @dataclass(frozen=True)
@@ -133,7 +132,10 @@ class RopeScaled(PositionMethod):
         return torch.cat(rows, 2)
 
     def _lengths(self, ctx: AttentionContext) -> Tensor | None:
-        """Return the number of positions from the first to the last key of every sentence, [B or 1, 1], for scaling=dynamic."""
+        """Return the number of positions from the first to the last key of every sentence: [B or 1, 1].
+
+        Return None without scaling=dynamic.
+        """
         if self.options.scaling != "dynamic":
             return None
         ids = from_first_key(ctx.keys.ids, ctx)
@@ -145,7 +147,7 @@ class RopeScaled(PositionMethod):
         return rotate(x, self._waves(x, ids, lengths), self.width // 2, self.options.layout)
 
     def _waves(self, x: Tensor, ids: Tensor, lengths: Tensor | None) -> Waves:
-        """Return sines and cosines, [B or 1, 1, T, D] each.
+        """Return cosines and signed sines (see `Waves`), [B or 1, 1, T, D] each.
 
         Frequencies that depend on lengths are in float64, also on accelerators.
         """

@@ -35,8 +35,9 @@ class SelectiveRope(ContentRotation):
           square of the norm.
         * Padding adds no angle, and the convolution reads 0 there.
         * The encoder is an extension of this project: sums and convolutions run from the left.
-    Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack, L (d + 1) h more with gates. Angles [B, H, T, D/2], which
-        queries and keys share. Decoding caches the last angle and conv - 1 vectors of d/2 numbers.
+    Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack. With gates, L (d + 1) h more parameters. Each layer
+        computes angles [B, H, T, D/2], which queries and keys share. Decoding caches the last angle and conv - 1 vectors of d/2
+        numbers.
     Raises: PositionError for heads of odd width.
     """
 

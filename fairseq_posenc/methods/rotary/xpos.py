@@ -36,11 +36,11 @@ class XPos(PositionMethod):
         * A query at position t is multiplied by zeta^((t - m) / scale_base). A key at position s is multiplied by
           zeta^((m - s) / scale_base). The fixed position m is the smaller of max_positions/2 and 4 scale_base. In the authors'
           code, m is the middle of the current sentence.
-        * The fixed position m keeps encoded keys valid in incremental decoding. The choice of m changes the size of queries and
-          keys, but not the scores.
+        * Because m is fixed, the keys in the cache do not change in incremental decoding. The choice of m changes the size of
+          queries and keys, but not the scores.
         * With scale_base=512, float16 represents the sizes of queries and keys up to 4,000 positions beyond m.
         * posenc_xpos has rope in the encoder. With xpos, the products with later keys would increase with the distance.
-    Cost: no parameters. Keys are encoded once, also in incremental decoding.
+    Cost: no parameters. Each key is rotated and multiplied by its magnitudes once, also in incremental decoding.
     Raises: PositionError for heads of odd width.
     """
 
@@ -82,7 +82,7 @@ class XPos(PositionMethod):
         return rotate(x, waves, self.dims.head_dim // 2, self.options.layout)
 
     def _waves(self, x: Tensor, at: Positions, sign: int) -> Waves:
-        """Return cosines and signed sines, multiplied by the magnitudes of xPos: two tensors [B or 1, 1, T, D]."""
+        """Return cosines and signed sines (see `Waves`), multiplied by the magnitudes of xPos: [B or 1, 1, T, D] each."""
         if devices.on_cpu(x):
             size = self._zeta() ** (sign / self.options.scale_base * (at.ids.double().unsqueeze(-1) - self.middle))
         else:  # computed in float32, which is exact enough because the exponents are small

@@ -57,7 +57,11 @@ class BankSums(torch.autograd.Function):
 
 
 def _blocks(bank: Tensor, index: Tensor) -> Iterator[slice]:
-    """Yield ranges of queries whose selected vectors fit into a block."""
+    """Yield ranges of queries.
+
+    The selected vectors of a range have at most `_BLOCK_ON_CPU` or `_BLOCK` elements. A range contains at least one query, also
+    if the vectors of this query have more elements.
+    """
     batch, queries, keys = index.shape
     block = _BLOCK_ON_CPU if devices.on_cpu(bank) else _BLOCK
     rows = max(1, block // max(1, batch * keys * bank[0].numel()))

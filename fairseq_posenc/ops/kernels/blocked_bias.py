@@ -1,7 +1,7 @@
 """Attention with a bias, computed in blocks, for long sentences on a CPU.
 
-On a CPU, the fused kernel of PyTorch has no gradient for a bias. The fallback of PyTorch stores several tensors with the size of
-the scores.
+On a CPU, the fused kernel of PyTorch has no gradient for a bias. If a bias requires a gradient, PyTorch uses an implementation
+without a fused kernel (the fallback). The fallback stores several tensors with the size of the scores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def merged(bias: Tensor, allowed: Tensor | None) -> Tensor:
 def prefer_blocked(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
     """Return whether `BiasedAttention` is expected to be at least as fast as torch's scaled_dot_product_attention.
 
-    The mask of scaled_dot_product_attention is the result of `merged`.
+    In this comparison, scaled_dot_product_attention receives the result of `merged` as its mask.
     """
     needs_bias_gradient = torch.is_grad_enabled() and bias.requires_grad
     skips_keys = causal and not torch.is_grad_enabled()
@@ -42,7 +42,11 @@ def prefer_blocked(q: Tensor, k: Tensor, bias: Tensor, causal: bool) -> bool:
 
 
 def lacks_fused_gradient(q: Tensor, bias: Tensor) -> bool:
-    """Return whether PyTorch has no fused kernel for the gradient of a bias. `plain_attention` is then faster."""
+    """Return whether a bias requires a gradient on a CPU, with queries in float32 or float64.
+
+    For such a bias, PyTorch has no fused kernel, and `plain_attention` is faster than torch's scaled_dot_product_attention.
+    In half precision, the result is False.
+    """
     full_precision = q.dtype in (torch.float32, torch.float64)
     return devices.on_cpu(q) and full_precision and torch.is_grad_enabled() and bias.requires_grad
 

@@ -1,10 +1,10 @@
-"""Expand a matrix with one column per clipped distance to a matrix with one column per key, and compute the reverse sums.
+"""Convert between matrices with one column per clipped distance and matrices with one column per key.
 
 `SpreadClipped` expands the matrix. `CollectClipped` sums the columns of all keys with the same clipped distance. Each operation
 is the gradient of the other.
 
-If positions are counted (`Positions.start`), `CollectClipped` scatters at most the weights of keys near a query. The weights of
-all other keys are summed into the first or the last column.
+If positions are counted (see `Positions`), `CollectClipped` does not scatter the weights of keys whose distances to all queries
+of a block are clipped. These weights are summed into the first or the last column.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CollectClipped(torch.autograd.Function):
             else:
                 columns = index[:, None, rows, near].expand(*weights.shape[:2], -1, -1)
                 target.scatter_add_(-1, columns, block[..., near].to(dtype))
-            # summing the clipped keys is faster than a scatter
+            # for keys with clipped distances, a sum is faster than a scatter
             if near.start > 0:
                 target[..., 0] += block[..., : near.start].sum(-1, dtype=dtype)
             if near.stop < block.size(-1):
@@ -131,13 +131,16 @@ def clipped_columns(queries: Positions, keys: Positions, limit: int) -> Tensor:
 def _is_one_counted_query(queries: Positions, keys: Positions) -> bool:
     """Return whether there is only one query, and all sentences have the positions start, start + 1, ..., as in decoding.
 
-    The keys near this query are then in consecutive columns.
+    The distances of the keys near this query are then consecutive columns of the matrix with one column per clipped distance.
     """
     return queries.start is not None and keys.start is not None and queries.ids.size(1) == 1
 
 
 def _columns_of(near: slice, queries: Positions, keys: Positions, limit: int) -> slice:
-    """Return the columns of the keys near a single query. Positions must be counted."""
+    """Return the columns of the clipped distances between a single query and the keys of the range `near`.
+
+    Positions must be counted.
+    """
     first = near.start + keys.start - queries.start + limit
     return slice(first, first + near.stop - near.start)
 

@@ -13,14 +13,14 @@ from .outputs import write
 
 
 class Halves(NamedTuple):
-    """Describe how a sentence of T words is divided recursively into pairs of halves. There are L levels.
+    """Describe how a sentence of T tokens is divided recursively into pairs of halves. There are L levels.
 
-    At level l, a half has 2^l words. At the end of the sentence, a half may have fewer words.
+    At level l, a half has 2^l tokens. At the end of the sentence, a half may have fewer tokens.
     """
 
-    late: Tensor  # bool [L, 1, 1, T, 1], True for words in the second half of a pair of halves
-    sign: Tensor  # [L, 1, 1, T, 1], 1 for words in the second half, -1 for words in the first half
-    border: Tensor  # [L T]: index of the last word of the first half. For words in the second half, T is added
+    late: Tensor  # bool [L, 1, 1, T, 1], True for tokens in the second half of a pair of halves
+    sign: Tensor  # [L, 1, 1, T, 1], 1 for tokens in the second half, -1 for tokens in the first half
+    border: Tensor  # [L T]: index of the last token of the first half. For tokens in the second half, T is added
 
     @classmethod
     def of(cls, count: int, device: torch.device) -> Halves:
@@ -44,7 +44,7 @@ class DecayedProducts(torch.autograd.Function):
     For a key b between s and t, f_tsi = exp(p_ti - p_bi) exp(p_bi - p_si). No exponent is positive, so nothing overflows.
 
     A sentence is divided recursively into pairs of halves (see `Halves`). For each pair, one matrix product of decayed vectors
-    computes all scores of queries in the second half and keys in the first half. In this product, b is the last word of
+    computes all scores of queries in the second half and keys in the first half. In this product, b is the last token of
     the first half. For keys before the first query, b is the first query.
     Args:
         halves: `Halves.of(T)`.
@@ -77,7 +77,7 @@ class DecayedProducts(torch.autograd.Function):
         q, k, factors, decayed, *before = ctx.saved_tensors
         earlier = k.size(2) - q.size(2)
         grad, grad_before = grad[..., earlier:], grad[..., :earlier]
-        of_word = at_least_float32(grad.diagonal(0, -2, -1)).unsqueeze(-1)  # the product of a word with itself does not decay
+        of_word = at_least_float32(grad.diagonal(0, -2, -1)).unsqueeze(-1)  # the product of a token with itself does not decay
         of_q, of_k = of_word * k[:, :, earlier:], of_word * q
         for level, (vectors, factor) in enumerate(zip(decayed, factors)):
             parts = (_pairs(x, level) for x in (vectors, factor, of_k, of_q))
@@ -97,8 +97,8 @@ class DecayedProducts(torch.autograd.Function):
 def _decayed(q: Tensor, k: Tensor, p: Tensor, halves: Halves) -> tuple[Tensor, Tensor]:
     """Return the factors exp(-|p_t - p_b|) of all levels, and decayed vectors: [L, B, H, T, D] each.
 
-    The decayed vector of a word in a second half is the query of the word times the factors. The decayed vector of a word in a
-    first half is the key of the word times the factors.
+    The decayed vector of a token in a second half is the query of the token times the factors. The decayed vector of a token in
+    a first half is the key of the token times the factors.
     """
     late, sign, border = halves
     signed = torch.cat([p, -p], 2)[:, :, border].unflatten(2, (-1, p.size(2))).movedim(2, 0)  # [L, B, H, T, D]
@@ -108,10 +108,10 @@ def _decayed(q: Tensor, k: Tensor, p: Tensor, halves: Halves) -> tuple[Tensor, T
 
 
 def _pairs(x: Tensor, level: int) -> list[tuple[Tensor, Tensor]]:
-    """Return the two halves of each block of 2^(l+1) words: [B, H, T, D] -> pairs of [B, H, blocks, 2^l, D].
+    """Return the two halves of each block of 2^(l+1) tokens: [B, H, T, D] -> pairs of [B, H, blocks, 2^l, D].
 
-    If more than 2^l words remain after the last block, the list contains one further pair. The first half of this pair has 2^l
-    words, and the second half has fewer words.
+    If more than 2^l tokens remain after the last block, the list contains one further pair. The first half of this pair has 2^l
+    tokens, and the second half has fewer tokens.
     """
     size = 2**level
     blocks = x.size(2) // (2 * size)

@@ -14,8 +14,8 @@ from ...core.errors import PositionError
 def first_derivative_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Mark the backward pass of an autograd function. The backward pass then raises PositionError with create_graph=True.
 
-    If the incoming gradient does not require a gradient, `once_differentiable` of PyTorch raises no error. The second
-    derivative then lacks terms.
+    The decorator `once_differentiable` of PyTorch is not used, because it raises no error if the incoming gradient does not
+    require a gradient. The second derivative would then lack terms.
     """
 
     @functools.wraps(backward)

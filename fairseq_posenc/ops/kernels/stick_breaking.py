@@ -25,7 +25,8 @@ class StickBreakingLogits(torch.autograd.Function):
             of the first of these keys.
         left: the first `left` heads are for keys on the left of the query. In these heads, a key with a larger index is nearer
             to the query. In the other heads, a key with a smaller index is nearer to the query.
-    Cost: stores the scores of keys that take a share. Sums are computed in float32 or wider.
+    Cost: stores one tensor [B, H, T, S]: the scores, with -inf for keys that take no share. Sums are computed in float32 or
+        wider.
     """
 
     @staticmethod

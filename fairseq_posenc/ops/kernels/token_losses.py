@@ -43,7 +43,8 @@ class TokenLosses(torch.autograd.Function):
         total = of_nll + logits.size(-1) * of_smooth  # gradient of the log of the sum of exponentials
         taken = (of_nll / total).masked_fill_(total == 0, 0.0)
         grad = torch.empty_like(logits)
-        for rows in _blocks(logits):  # total (p - taken at the target) - of_smooth
+        # the gradient is total * (p - taken) - of_smooth. `taken` is subtracted only at the target
+        for rows in _blocks(logits):
             probs = at_least_float32(logits[rows]).softmax(-1).scatter_add_(-1, target[rows], -taken[rows])
             torch.addcmul(-of_smooth[rows], probs, total[rows], out=grad[rows])
         return grad, None, None

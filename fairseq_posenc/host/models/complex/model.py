@@ -59,8 +59,8 @@ class ComplexTransformer(PositionTransformer):
     Equation: x_t = r(u_t) exp(i (w t + th)), with the embedding r(u_t) of a token, frequencies w and phases th. Attention scores
         are moduli (`ComplexAttention`). Feed-forward networks have complex weights, and apply ReLU to real and imaginary parts.
         Both parts share one layer norm. The logits are computed from the squared moduli of the last hidden states.
-    Source: translation model of iclr-complex-order/complex-order. The method `complex` provides frequencies and phases
-        (--encoder-position complex:frequencies=word). Embeddings are real, so that phases begin at zero.
+    Source: translation model of iclr-complex-order/complex-order. The method `complex` provides the frequencies
+        (--encoder-position complex:frequencies=word). Embeddings are real, so that all th are 0.
     Deviations: dropout is also applied to the embeddings. With --encoder-normalize-before, layer norms are applied before
         attention and before feed-forward networks.
     Cost: compared with real hidden states, feed-forward networks have twice the parameters and four times the operations.

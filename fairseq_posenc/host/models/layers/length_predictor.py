@@ -15,7 +15,8 @@ class LengthPredictor(nn.Module):
 
     `encoder_out` is always the dictionary that this plugin's encoder returns. Lengths [B] do not count </s>.
 
-    Source: fairseq's non-autoregressive models. Oka, Chousa, Sudoh and Nakamura (2020) predict lengths for LDPE with BERT.
+    Source: fairseq's non-autoregressive models. Oka, Chousa, Sudoh and Nakamura (2020) use BERT to predict the output lengths
+        that the length-difference position encoding (LDPE) reads.
     """
 
     def __init__(self, width: int, weight: float, stop_gradient: bool):

@@ -28,7 +28,8 @@ class LayerOptions:
     global_attention: whether the self-attention is mixed with a second, global attention (Bao et al. 2021).
     global_cross: whether the cross-attention is mixed with a second, global attention (Bao et al. 2021).
 
-    Masks that restrict attention to one sentence do not apply to a global attention.
+    Masks that restrict attention to one sentence apply only to the first attention, which is called local attention. These
+    masks do not apply to a global attention.
     """
 
     residual: bool = True
@@ -177,7 +178,7 @@ class DecoderLayer(_Layer):
         normed = self.before(self.self_attn_layer_norm, x)
         out, _ = self.attend("self_attn", positions[0], contexts[0], normed, normed, masks[0])
         x = self.after(self.self_attn_layer_norm, out, x)
-        # [B * beam, 1, C] -> [B, beam, C] if the beams of a sentence are queries of one row, otherwise unchanged
+        # [B * beam, 1, C] -> [B, beam, C] if the beams of a sentence are queries of one batch row, otherwise unchanged
         normed = self.before(self.encoder_attn_layer_norm, x).reshape(source.size(0), -1, x.size(-1))
         out, weights = self.attend("encoder_attn", positions[1], contexts[1], normed, source, masks[1], need_weights)
         return self.feed_forward(self.after(self.encoder_attn_layer_norm, out.view_as(x), x), contexts[0]), weights

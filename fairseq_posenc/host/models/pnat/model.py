@@ -182,7 +182,8 @@ class PNATModel(PositionTransformer):
     def regenerate_length_beam(self, decoder_out: DecoderOut, beam_size: int) -> DecoderOut:
         """Return `beam_size` sentences of unknown tokens per source sentence: [B, T] -> [B * beam_size, T'].
 
-        The sentences have neighbouring lengths. All lengths are at least 2.
+        For each source sentence, the lengths are consecutive numbers around the length in `decoder_out`. All lengths are
+        limited to the range from 2 to the maximum length.
         """
         lengths = decoder_out.output_tokens.ne(self.pad).sum(1, keepdim=True)
         lengths = lengths + torch.arange(beam_size, device=lengths.device) - beam_size // 2

@@ -145,7 +145,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         source = Positions.counted(0, encoder_out["encoder_out"][0].size(0), device)
         source_padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
         beam = self._folded_beam(encoder_out, state)
-        if beam > 1:  # the beams of a sentence become queries of one row, because their keys and values are the same
+        if beam > 1:  # the beams of a sentence become queries of one batch row, because their keys and values are the same
             source_padding = None if source_padding is None else source_padding[::beam]
         words = encoder_out["src_tokens"][0] if encoder_out.get("src_tokens") else None  # [B, S]
         side = SideInputs(_carried(encoder_out, "side."), self.side_inputs).up_to(length)

@@ -46,12 +46,15 @@ def _options(side: Any, layer: int | None) -> LayerOptions:
 
 
 def is_global(options: Any, layers: int, layer: int | None) -> bool:
-    """Return whether a layer has a global attention. Only the last layers have one."""
+    """Return whether a layer has a global attention. Only the last layers have a global attention.
+
+    A global attention is a second attention without the masks that restrict attention to one sentence.
+    """
     return layer is not None and layer >= layers - global_layers(options)
 
 
 def global_layers(options: Any) -> int:
-    """Return the number of layers with a global attention, which is 0 without the option."""
+    """Return the number of layers with a global attention. Without --*-global-layers, this number is 0."""
     return getattr(options, "global_layers", None) or 0
 
 
@@ -95,7 +98,10 @@ class Encoder(Stack, FairseqEncoder):
         return_all_hiddens: bool = False,
         side_inputs: Mapping[str, Tensor] | None = None,
     ) -> dict[str, list[Tensor]]:
-        """Return the encoder output. `side_inputs` have the same padding as the tokens. Methods read them from the context."""
+        """Return the encoder output. `side_inputs` have the same padding as `src_tokens`.
+
+        Methods read the side inputs from the AttentionContext.
+        """
         tokens, shift = roll(src_tokens, self.padding_idx)
         tokens = tokens if self.shuffle is None else self.shuffle(tokens)
         side = SideInputs(side_inputs, self.side_inputs).rolled(shift)

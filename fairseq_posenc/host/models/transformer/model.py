@@ -340,7 +340,10 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
 
 
 def _refuse_shuffled_side_inputs(model: PositionTransformer) -> None:
-    """Raise Refusal if words are shuffled but a method reads side inputs, which are for the original order of words."""
+    """Raise Refusal if source words are shuffled but a method reads side inputs of source tokens.
+
+    These side inputs are for the original order of the words.
+    """
     side = next((side for side in model.encoder.side_inputs.values() if side.of == "source" and side.words), None)
     if model.encoder.shuffle is not None and side is not None:
         raise Refusal(
@@ -387,10 +390,10 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
 
 
 def _refuse_global_layers(args: argparse.Namespace, model: PositionTransformer) -> None:
-    """Raise Refusal if the number of global layers exceeds the number of layers, or if the layers are tied.
+    """Raise Refusal if --*-global-layers exceeds the number of layers, or if the layers are tied.
 
-    Also raise Refusal if no method restricts the attention of a global layer to a sentence. Without such a method, local and
-    global attention have the same mask.
+    --*-global-layers adds a second attention, the global attention, to the last layers. Also raise Refusal if no method
+    restricts the first attention of one of these layers to a sentence. Both attentions would then have the same mask.
     """
     sites = {"encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position}
     for site, positions in sites.items():
