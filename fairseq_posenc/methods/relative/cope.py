@@ -14,8 +14,8 @@ from ...ops.precision import at_least_float32
 
 
 class ContextualPositions(PositionMethod):
-    r"""Add products of queries with learned vectors of contextual positions. A contextual position is a sum of gates
-    between key and query.
+    r"""Add products of queries with learned vectors to the scores. The contextual position of a key selects its vector. The
+    position is the sum of the gates from the key to the query. Each gate is a sigmoid of a score.
 
     Equation: $A_{ts} = a_{ts} + q_t \cdot e[p_{ts}]$, $p_{ts} = \sum_{j=s}^{t} \operatorname{sigmoid}(a_{tj})$, $a_{ts} = q_t
         \cdot k_s / \sqrt{d_h}$ (Golovneva et al. 2024). Between two whole positions, $e$ is interpolated linearly. With
@@ -30,7 +30,8 @@ class ContextualPositions(PositionMethod):
         * The default number of positions (64) is unverified.
         * By default, each layer has its own table. This is unverified.
         * The encoder is an experimental extension of this project. It has one table per direction.
-        * Cross-attention is an experimental extension of this project. Its sums run from the key to the last source token.
+        * Cross-attention is an experimental extension of this project. In cross-attention, a contextual position is the sum of
+          the gates from the key to the last source token.
     Cost: L P d_h parameters per stack if heads share tables, where P is the value of `largest`. The encoder has twice as many
         parameters. Each layer computes the products of all queries with all vectors of the tables. Each layer also computes one
         interpolation and one cumulative sum of the gates. On a CPU, the interpolation is a gather. On a CPU, the encoder
@@ -67,7 +68,7 @@ class ContextualPositions(PositionMethod):
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
-        # the table starts at 0, as in the authors' code
+        # all entries of the table are 0 before training, as in the authors' code
         self.table = self.parameter_table(options.largest, dims.head_dim, share=options.share)
         twice = not (dims.causal or dims.cross)
         self.right_table = self.parameter_table(options.largest, dims.head_dim, share=options.share) if twice else None

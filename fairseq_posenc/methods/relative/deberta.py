@@ -41,8 +41,8 @@ class Deberta(PositionMethod):
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 K d + L (2 d^2 + d) parameters per stack, 2 K d with share_key=true. Memory O(B H T (T + S)).
     Raises: PositionError if half of `buckets` (rounded down) is not smaller than max_distance - 1. PositionError for
-        share_key=true if keys and queries have different widths, unless terms=p2c. PositionError for index=paper with
-        terms=c2p. PositionError for non-integer positions.
+        share_key=true with terms=both or terms=c2p, if keys and queries have different widths. PositionError for index=paper
+        with terms=c2p. PositionError for non-integer positions.
     """
 
     @dataclass(frozen=True)

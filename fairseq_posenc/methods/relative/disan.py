@@ -24,8 +24,8 @@ class Disan(PositionMethod):
     Source: Shen et al. (2018). Code: taoshen58/DiSAN.
     Deviations:
         * Scores are products of queries and keys by default. The authors use multi_dimensional=true.
-        * Some heads of one attention have the forward mask, and some have the backward mask. The authors have a
-          separate attention block for each direction.
+        * In the encoder, half of the heads of each layer have the forward mask, and the other half have the backward mask
+          (directions=both). The authors have a separate attention block for each direction.
         * The multi-dimensional form works on the channels of each head. The value projection replaces the matrix W_h of the
           paper.
         * The output projection combines the directions.

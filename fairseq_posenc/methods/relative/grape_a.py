@@ -24,7 +24,7 @@ class GatedAlibi(PositionMethod):
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - (t - s) m_h w_h g_{ts}$. $m_h$ are the slopes of `alibi`, and $w_h$ is the
         softplus of a learned number. `gate=key`: $g_{ts} = \operatorname{softplus}(u \cdot k_s / \sqrt{d_h})$. `gate=query`:
         $g_{ts} = \operatorname{softplus}(v \cdot q_t / \sqrt{d_h})$. `gate=both`: $g_{ts}$ is the sum of these two
-        gates. $u$ and $v$ have length 1 in each head. Additive GRAPE, Zhang et al. (2026).
+        gates. In each head, $u$ and $v$ are learned vectors of norm 1. Additive GRAPE, Zhang et al. (2026).
     Shapes: content_scores -> [B, H, T, S].
     Source: Zhang et al. (2026). Code: model-architectures/GRAPE, README and model. The paper was not read.
     Deviations:

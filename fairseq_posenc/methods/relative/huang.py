@@ -1,8 +1,8 @@
 """The four methods of Huang et al.
 
 Methods 1 and 2 multiply the scores by one learned number per distance. Method 3 multiplies every channel of the product of
-query and key by a learned number. This number depends on the distance and the channel. Method 4 adds the products of queries
-and keys with a learned vector of the distance.
+query and key by a learned number. This number depends on the distance and the channel. Method 4 adds the product of
+the query with a learned vector of the distance, and the product of the key with the same vector.
 """
 
 import math
@@ -21,8 +21,8 @@ from ...ops.kernels.derivatives import first_derivative_only
 from ...ops.precision import at_least_float32
 from ...ops.relative import sum_products
 
-#: on an accelerator, a block of causal attention contains at most this fraction of the queries (4: a quarter, rounded up). Each
-#: block leaves out the keys after its last query
+#: on an accelerator, causal attention divides the number of queries by this number. The result, rounded up, is the maximum
+#: number of queries in a block. Each block leaves out the keys after its last query
 _FEWEST_CAUSAL_BLOCKS = 4
 
 
@@ -135,10 +135,10 @@ class Huang3(PositionMethod):
         * All entries of the vectors start at 1. The initial scores are therefore the scores without
           positions. The paper does not state the initial values.
         * Distances beyond the table use its first or last vector.
-        * The survey's count is h times too large.
+        * The survey's number of parameters is h times too large.
         * Decoder and cross-attention are extensions of this project.
     Cost: L (2n - 1) d parameters per stack. Each layer computes B H T S D products, but needs only O(B H T S) memory.
-        The forward pass computes blocks of queries, and the backward pass computes the products again.
+        The forward pass computes the products in blocks of queries. The backward pass computes the products again.
     Raises: PositionError for positions that are not integers.
     """
 
@@ -243,7 +243,8 @@ def _with_products(
         summed = product.mul_(grad.unsqueeze(-1))
     if gate.size(0) == 1:
         summed = summed.sum(1, keepdim=True)
-    vectors = summed.permute(0, 2, 3, 1, 4).flatten(3).flatten(0, 2)  # one vector per query and key, channels of all heads
+    # one vector per pair of query and key. Each vector contains the channels of all heads of `gate`
+    vectors = summed.permute(0, 2, 3, 1, 4).flatten(3).flatten(0, 2)
     found = torch.ops.aten.embedding_dense_backward(vectors, rows.flatten(), gate.size(1), -1, False)  # adds in float32
     of_gate += found.unflatten(1, (gate.size(0), -1)).transpose(0, 1)
 
@@ -271,16 +272,18 @@ def _gates(gate: Tensor, rows: Tensor) -> Tensor:
 
 
 class Huang4(PositionMethod):
-    r"""Add the products of a learned vector of the signed distance with queries and with keys.
+    r"""Add the product of the query with a learned vector of the signed distance, and the product of the key with the same
+    vector.
 
     Equation: $A_{ts} = (q_t \cdot k_s + q_t \cdot r[s-t] + k_s \cdot r[s-t]) / \sqrt{d_h}$. Huang et al. (2020), method 4,
         equations 16 and 17.
     Shapes: content_scores -> [B, H, T, S].
     Source: Huang, Liang, Xu and Xiang (2020). Survey, equation 20. Code: Hugging Face's relative_key_query, which indexes t - s.
     Deviations:
-        * Every head has its own table, as in the paper's numbers of parameters. Hugging Face shares one table (share=heads).
+        * By default, every head of every layer has its own table. The paper's numbers of parameters imply one table per head.
+          In Hugging Face's code, all heads of a layer share one table (share=heads).
         * Distances beyond the table use its first or last vector.
-        * The survey's count is h times too large.
+        * The survey's number of parameters is h times too large.
         * Decoder and cross-attention are extensions of this project.
     Cost: L (2n - 1) d parameters per stack. Memory O(B H T (T + S)).
     Raises: PositionError for positions that are not integers.

@@ -16,15 +16,16 @@ _DEVIATION = 0.02
 
 
 class PathAttention(PositionMethod):
-    r"""Multiply the query by one matrix per token after the key, up to the query. Each matrix is the identity minus a matrix of
-    rank 1.
+    r"""Multiply the query by one matrix for each token from the token after the key to the token of the query. Each matrix is
+    the identity minus a matrix of rank 1.
 
     Equation: $A_{ts} = k_s \cdot (H_{s+1} H_{s+2} \cdots H_t) q_t / \sqrt{d_h}$ for $s \le t$, $H_j = I - \beta_j w_j w_j^T$,
         $\beta_j = 2 \operatorname{sigmoid}(u \cdot x_j + b)$, $w_j$ is
         $\operatorname{SiLU}(\operatorname{conv}(W_2 W_1 x_j))$, normalised to length 1 in each head. Yang et al. (2025).
     Shapes: rescale [B, H, T, S] -> same.
     Source: Yang et al. (2025), of which a summary was read. Code: fla-org/flash-linear-attention, layers/path_attn.py and
-        ops/path_attn/naive.py. PaTH-FoX is path_attention+forgetting.
+        ops/path_attn/naive.py. The spec path_attention+forgetting is
+        the authors' method PaTH-FoX.
     Deviations:
         * Forget gates of path_attention+forgetting are not scaled, as in the Forgetting Transformer. The authors' code scales
           them by $1/\sqrt{d_h}$.
@@ -32,7 +33,8 @@ class PathAttention(PositionMethod):
         * w has length 1, unless its length before normalisation is below 1e-12. The authors' code adds 1e-6 to the square of
           the length.
         * The encoder is an experimental extension of this project. For $s > t$,
-          $A_{ts} = q_t \cdot (H_{t+1} \cdots H_s) k_s / \sqrt{d_h}$, with $w$ and $\beta$ of this direction.
+          $A_{ts} = q_t \cdot (H_{t+1} \cdots H_s) k_s / \sqrt{d_h}$.
+          Each direction has its own parameters of $w$ and $\beta$.
         * In the encoder, the convolutions of both directions read each token and the tokens before it.
         * Padding has $\beta = 0$. The convolution reads zeros at padding.
     Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Each
@@ -40,9 +42,9 @@ class PathAttention(PositionMethod):
         triangular system of T unknowns for each query. These computations need O(T^2 d_h + T^3) operations per head. The
         encoder computes these products and systems once per direction.
         Decoding caches a second set of keys. Each decoding step multiplies these keys by H_t.
-        The method requires at least four matrix products, and the solution of triangular systems. Each of these results has the
-        shape [B, H, T, T]. The forward pass computes these results in float32. The backward pass computes the gradients of
-        these results in float32.
+        The method requires at least four matrix products, and the solution of triangular systems. The result of each of these
+        operations has the shape [B, H, T, T]. The forward pass computes the results in float32. The backward pass computes
+        the gradients of the results in float32.
     """
 
     @dataclass(frozen=True)

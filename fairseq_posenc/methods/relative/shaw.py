@@ -22,7 +22,7 @@ class Shaw(PositionMethod):
     Deviations:
         * Heads share tables by default, as in the paper's big model and tensor2tensor. The paper's base model has one table
           per head (share=none).
-        * The survey counts tables without clipping, one per head.
+        * In the parameter count of the survey, each head has its own tables, and distances are not clipped.
         * Cross-attention is an extension of this project. The authors use self-attention only.
     Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S), not O(T S D).
     Raises: PositionError for keys=false with values=false. PositionError for tie=true with keys=false or values=false.
@@ -72,7 +72,7 @@ class Shaw(PositionMethod):
             table = self.parameter_table(rows, dims.head_dim, share=options.share) if used else None
             self.register_parameter(name, table)
             if table is not None:
-                bound = (6 / (rows + dims.head_dim)) ** 0.5  # Xavier, one table at a time
+                bound = (6 / (rows + dims.head_dim)) ** 0.5  # Xavier initialisation with the size of one table
                 nn.init.uniform_(table, -bound, bound)
 
     @property
@@ -166,8 +166,8 @@ class ShawAbsolute(PositionMethod):
     def _product(equation: str, x: Tensor, table: Tensor) -> Tensor:
         """Compute einsum with a table [B or 1, H or 1, T, S, D].
 
-        The function removes each of the first two axes of the table if the axis has size 1. Otherwise, einsum would expand this
-        axis to all sentences or heads. The gradient of the larger table would need more memory.
+        The function removes each of the first two axes of the table if the axis has size 1. Without this step, einsum would
+        expand the axis to all sentences or heads. The gradient of the expanded table would need more memory.
         """
         axes = "".join(axis for axis, size in zip("bh", table.shape) if size > 1)
         return torch.einsum(

@@ -15,8 +15,8 @@ class StickBreaking(PositionMethod):
     r"""Give the nearest key a share of the attention, the next key a share of the remainder, and so on.
 
     Equation: $a_{ts} = \operatorname{sigmoid}(z_{ts}) \prod_{s<j<t} (1 - \operatorname{sigmoid}(z_{tj}))$ for $s < t$, $z_{ts} =
-        q_t \cdot k_s / \sqrt{d_h}$. No earlier key receives the remainder $r_t = \prod_{j<t} (1 -
-        \operatorname{sigmoid}(z_{tj}))$. Tan et al. (2025).
+        q_t \cdot k_s / \sqrt{d_h}$. The remainder $r_t = \prod_{j<t} (1 -
+        \operatorname{sigmoid}(z_{tj}))$ is the weight that is left after the shares of all earlier keys. Tan et al. (2025).
     Shapes: rescale [B, H, T, S] -> logarithms of the weights. mask -> bool [1, H, T, S]. content_values -> [B, H, T, D].
     Source: Tan et al. (2025). Code: shawntan/stickbreaking-attention. Code: IBM/dolomite-engine (rest=bias).
     Deviations:
@@ -31,7 +31,8 @@ class StickBreaking(PositionMethod):
         The forward pass requires at least a softplus and a cumulative sum of [B, H, T, S] numbers. The backward pass requires
         at least a sigmoid and a cumulative sum of the same size. The cumulative sums are in float32. The sums are
         necessary, because a weight depends on all nearer keys.
-    Raises: PositionError for an odd number of heads in an encoder, and for a method in the same layer that adds to the scores.
+    Raises: PositionError for an odd number of heads in an encoder. PositionError if another method adds terms to the scores of
+        the same layer.
     """
 
     @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class StickBreaking(PositionMethod):
     def _by_side(self, left: Tensor, right: Tensor) -> Tensor:
         """Select one mask per head. Shapes: `left` and `right` [B or 1, 1, T, S] -> [B or 1, H, T, S].
 
-        The first heads use the mask of the left side. The other heads use the mask of the right side.
+        The first `left_heads` heads use `left`. The other heads use `right`.
         """
         heads = self.left_heads, self.dims.num_heads - self.left_heads
         return torch.cat([side.expand(-1, count, -1, -1) for side, count in zip((left, right), heads)], 1)

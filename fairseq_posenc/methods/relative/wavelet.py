@@ -24,8 +24,8 @@ class Wavelet(PositionMethod):
         * $\psi$ has the factor 1, and is symmetric. Only channels with a shift above 0 therefore distinguish directions. The
           factor and the symmetry of $\psi$ are unverified.
         * The encoder is an extension of this project.
-    Cost: no parameters. Each layer computes the products of all queries with the vectors of all distances. The method shaw
-        computes the same products if its vectors are not added to the values.
+    Cost: no parameters. Each layer computes the products of all queries with the vectors of all distances. The spec
+        shaw:values=false computes products of the same form, but only with the vectors of clipped distances.
     """
 
     @dataclass(frozen=True)

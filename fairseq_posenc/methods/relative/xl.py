@@ -12,8 +12,8 @@ from ...ops.sinusoids import Sinusoids
 
 
 class TransformerXL(PositionMethod):
-    r"""Add products of queries with projected sinusoids of the distance. One learned vector is added to the queries for the
-    product with keys, and another learned vector for the product with sinusoids.
+    r"""Add products of queries with projected sinusoids of the distance. In the product with keys, one
+    learned vector is added to the queries. In the product with sinusoids, another learned vector is added to the queries.
 
     Equation: $A_{ts} = ((q_t + u) \cdot k_s + (q_t + v) \cdot W_R R[t-s]) / \sqrt{d_h}$, $R[x] = [\sin(x w) \mid \cos(x w)]$,
         $w_i = 10000^{-2i/d}$. Dai et al. (2019), section 3.3.

@@ -45,7 +45,8 @@ class GraphTransformer(PositionMethod):
         * Labels and GRU layers have no dropout. The authors' code drops both with 0.2.
         * Initial labels have a standard deviation of 0.1. The initial W_l is uniform (Glorot and Bengio). The authors' code uses
           a deviation of 0.02 for both.
-        * For translation, this project adds sequential positions, as in posenc_cai_lam.
+        * For translation, this project adds sequential positions: the architecture posenc_cai_lam also uses the method
+          sinusoidal.
     Cost: the parameters of the GRU, W and the labels once per stack. 2 d^2 parameters per layer for W_l. 32 d parameters per
         stack for depths. The GRU reads each distinct path of a batch once per forward pass. The vectors of word pairs are
         gathered in blocks. The method never stores a tensor [B, S, S, d]. O(S^3) in the data loading workers. On a CPU, the
@@ -93,7 +94,7 @@ class GraphTransformer(PositionMethod):
         labels[far], labels[far, 0] = NOTHING, TOO_LONG
         labels[lengths == 0, 0] = ITSELF
         leads = joined_by(options.graph, sentence)
-        root = np.argmax(leads[:, -1])  # </s> depends on the root
+        root = np.argmax(leads[:, -1])  # </s> is a child of the root
         depths = np.minimum(distances(leads | leads.T)[root], _DEPTHS - 1)
         return {
             "cai_lam_path": by_token(labels.astype(np.int32), sentence.words, 2),
@@ -132,7 +133,10 @@ class GraphTransformer(PositionMethod):
         return x + self.depths[ctx.side["cai_lam_depth"]].to(x.dtype)
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the three products other than q . k. Vectors are computed per path, not per pair of words."""
+        """Return the sum of the products q . b, a . k and a . b of the class's equation: [B, H, S, S].
+
+        Vectors are computed per path, not per pair of words.
+        """
         r, index = ctx.prepared[self]
         with torch.autocast(q.device.type, enabled=False):
             both = F.linear(r.to(q.dtype), self.of_layer(self.relation_of_layer, ctx).to(q.dtype))

@@ -41,13 +41,14 @@ class Graformer(PositionMethod):
           positive distances share the bucket of the largest negative distance.
         * The authors' code encodes titles with special buckets. This project does not encode titles.
         * The authors' code has a regulariser for monotone weights. This project does not have this regulariser.
-        * The graph is the tree of the sentence, from heads to dependents. With graph=edges, it is the graph in the side
-          file of edges.
+        * By default, the graph is the dependency tree of the sentence. The edges of the tree lead from heads to dependents.
+          With graph=edges, the graph comes from the side file of edges.
         * With undirected=true, paths may follow edges in both directions.
         * Tables start at zero, so that training starts as plain attention. The authors draw the initial values from
           (-1, 1).
-        * For translation, this project adds sequential positions, as in posenc_graformer.
-        * </s> depends on the root.
+        * For translation, this project adds sequential positions: the architecture posenc_graformer also uses the method
+          sinusoidal.
+        * </s> is a child of the root.
     Cost: (2 max_distance + 2 + 2 max_offset) h parameters per stack. O(S^3) in the data loading workers.
     """
 

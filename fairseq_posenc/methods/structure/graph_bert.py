@@ -84,7 +84,7 @@ class GraphBert(PositionMethod):
         found = np.full((len(sentence), 3), -1, np.int32)
         if len(sentence) > 1:
             leads = joined_by(options.graph, sentence)
-            joined, root = (leads | leads.T)[:-1, :-1], int(np.argmax(leads[:, -1]))  # </s> depends on the root
+            joined, root = (leads | leads.T)[:-1, :-1], int(np.argmax(leads[:, -1]))  # </s> is a child of the root
             close = closeness(joined, options.normalise)[root].round(_DECIMALS)
             close[root] = np.inf  # the root is the first word in its own ranking
             found[np.argsort(-close, kind="stable"), 1] = np.arange(len(close))

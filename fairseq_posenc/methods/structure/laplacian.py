@@ -13,8 +13,8 @@ from ...ops.trees import by_token
 
 
 class Laplacian(PositionMethod):
-    r"""Add coordinates of words to the embeddings, after a linear map. The coordinates are entries of eigenvectors of the
-    graph's normalised Laplacian.
+    r"""Apply a learned linear map to coordinates of words, and add the result to the embeddings. The coordinates are entries
+    of eigenvectors of the graph's normalised Laplacian.
 
     Equation: $X_t = U_t + W l_t + b$, where $l_t \in \mathbb{R}^k$ contains the entries of word $t$ in the eigenvectors 2 to
         $k + 1$ of $I - D^{-1/2} A D^{-1/2}$. The eigenvectors are sorted by ascending eigenvalue. Dwivedi and Bresson (2021),
@@ -29,13 +29,14 @@ class Laplacian(PositionMethod):
         * If a sentence has fewer than k + 1 eigenvectors, the remaining coordinates of its words are zeros. The authors' code
           fails for such sentences.
         * Tokens have the coordinates of their word. </s> is not in the graph and has zeros.
-        * For translation, this project adds sequential positions, as in posenc_laplacian.
+        * For translation, this project adds sequential positions: the architecture posenc_laplacian also uses the method
+          sinusoidal.
         * By default, the graph is the dependency tree of the sentence. With graph=edges, the graph comes from the side file of
           edges. In both cases, edges have both directions.
         * Each connected component of more than one word has the eigenvalue 0. A word without edges has the eigenvalue 1. This
           project leaves out only the first eigenvector, even if several eigenvalues are 0.
         * Trees often have repeated eigenvalues. The eigenvectors of a repeated eigenvalue are only defined up to a rotation.
-          Random signs do not include these rotations.
+          In training, the method multiplies eigenvectors by random signs, but does not rotate eigenvectors randomly.
         * In evaluation, the solver determines the signs and the rotations.
     Cost: (k + 1) d parameters per stack. O(n^3) per sentence in the data loading workers.
     """

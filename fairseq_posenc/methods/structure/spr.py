@@ -24,9 +24,9 @@ class AbsoluteStructure(PositionMethod):
     Deviations:
         * UNVERIFIED: how the paper combines the position in the sentence with the depth. The paper only states that the function
           is not linear.
-        * fuse=sum does not contain PE(t). posenc_spr_abs therefore also uses the method sinusoidal. The other two values of fuse
-          contain PE(t).
-        * Tokens have the depth of their word. </s> depends on the root.
+        * fuse=sum does not contain PE(t). The architecture posenc_spr_abs therefore also uses the method sinusoidal. The
+          other two values of fuse contain PE(t).
+        * Tokens have the depth of their word. </s> is a child of the root.
     Cost: no parameters, or 2 d^2 + d with fuse=linear_tanh. O(S) in the data loading workers.
     """
 
@@ -62,7 +62,7 @@ class AbsoluteStructure(PositionMethod):
     @classmethod
     def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         heads = sentence.heads
-        assert heads is not None  # the card names this side file
+        assert heads is not None  # the card requires this side file
         return {"spr_depth": by_token(Tree(heads).depths, sentence.words)}
 
     def __init__(self, options: Options, dims: Dims):
@@ -139,7 +139,7 @@ class RelativeStructure(PositionMethod):
     @classmethod
     def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         heads = sentence.heads
-        assert heads is not None  # the card names this side file
+        assert heads is not None  # the card requires this side file
         tree, place = Tree(heads), np.arange(len(heads))
         related = tree.ancestors | tree.ancestors.T
         row, column = tree.depths[:, None], tree.depths
@@ -157,7 +157,7 @@ class RelativeStructure(PositionMethod):
             table = self.parameter_table(rows, dims.head_dim, share=options.share) if used else None
             self.register_parameter(name, table)
             if table is not None:
-                bound = (6 / (rows + dims.head_dim)) ** 0.5  # Xavier, one table at a time
+                bound = (6 / (rows + dims.head_dim)) ** 0.5  # Xavier initialisation with the size of one table
                 nn.init.uniform_(table, -bound, bound)
 
     @property

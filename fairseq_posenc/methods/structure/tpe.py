@@ -16,8 +16,9 @@ class TreePositions(PositionMethod):
     to the embeddings.
 
     Equation: $X_t = U_t + E(x_t)$, $x(\mathrm{root}) = 0$. For the child $c$ of $p$ at branch $b$, $x(c) =
-        [\operatorname{onehot}(b); x'(p)]$, where $x'(p)$ is $x(p)$ without its last branch. For level $i$, branch $b$ and copy
-        $j$, $E$ contains $x_{ib} p_j^i \sqrt{(1 - p_j^2) d / 2}$, $p_j = \tanh(w_j)$. Shiv and Quirk (2019), section 3.
+        [\operatorname{onehot}(b); x'(p)]$, where $x'(p)$ is $x(p)$ without its last branch. For level $i$, branch $b$ and
+        learned factor $p_j = \tanh(w_j)$, $E$ contains $x_{ib} p_j^i \sqrt{(1 - p_j^2) d / 2}$. Shiv and Quirk (2019),
+        section 3.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Shiv and Quirk (2019). Code: microsoft/icecaps. Survey, section 4.6.
     Deviations:
@@ -25,7 +26,7 @@ class TreePositions(PositionMethod):
         * By default, dependency trees are converted to binary trees. One branch leads to the first child, and the other branch
           leads to the next sibling. With branches=K, trees are not converted. Each child then has its own branch, but children
           from the K-th on share the last branch.
-        * The number of levels is limited by the number of channels in narrow models.
+        * In narrow models, the number of channels limits the number of levels.
         * The encoding is padded with zeros to the model width. The authors' code maps the encoding to the model width with a
           linear layer.
         * All tokens of a word have the encoding of this word. </s> is the last child of the root.
@@ -65,7 +66,7 @@ class TreePositions(PositionMethod):
     @classmethod
     def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
         heads = sentence.heads
-        assert heads is not None  # the card names this side file
+        assert heads is not None  # the card requires this side file
         number, before = Tree(heads).siblings
         if options.branches is None:
             above, branch = np.where(before >= 0, before, heads), (before >= 0).astype(int)

@@ -88,9 +88,10 @@ class StructuralTransformer(PositionMethod):
 
     @classmethod
     def side_values(cls, sentence: Sentence, options: Options) -> dict[str, np.ndarray]:
-        """Return the first `slots` labels of the path between every two tokens: [S, S, slots].
+        """Return the first labels of the path between every two tokens: [S, S, slots].
 
-        With paths=feature, return a hash of each path instead: [S, S, 1].
+        The option `paths` selects the number of labels, `slots`: 4 or 5. With paths=feature, return a hash of each path
+        instead: [S, S, 1].
         """
         slots = {"convolution": 4, "attention": 4, "average": 5, "sum": 5}.get(options.paths) or max(2, len(sentence))
         labels = by_token(paths_by(options.graph, sentence, slots)[0], sentence.words, 2)
