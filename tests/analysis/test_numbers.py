@@ -72,7 +72,7 @@ def test_direction_and_asymmetry_are_told():
     assert indicators(lambda t, s: t * s**2 - s * t**2).symmetry == pytest.approx(0.0)
     found = indicators(lambda t, s: s - t)
     assert found.symmetry == pytest.approx(1.0) and found.invariance == pytest.approx(1.0) and found.balance > 2
-    assert found.monotonicity == pytest.approx(0.5)  # all weight is on one side
+    assert found.monotonicity == pytest.approx(0.5)  # the score decreases with the distance on one side only
 
 
 def test_a_shift_of_a_row_that_softmax_ignores_changes_no_symmetry():

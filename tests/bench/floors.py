@@ -1,20 +1,22 @@
 """Floors: the smallest cost that a training step of a method can have on an accelerator, derived from its equation.
 
-A floor consists of the counts of the model without positions (`none`) and of terms. A term is the cost of a tensor or an operator
-that the equation requires. These rules apply to all floors:
+The floor of a method is a sum: the counted cost of the model without positions (`none`) plus the terms of the method. A term is
+the cost of a tensor or an operator that the equation requires. These rules apply to all floors:
 
 * PyTorch runs operators one by one. Every operator reads its inputs from memory and writes its result to memory.
 * A matrix product reads two tensors and writes one. Its backward pass reads the gradient twice and writes two gradients.
-* A matrix product can also read a matrix and add it to the product. The mask of hidden keys is small, because sentences or
-  queries share one mask.
+* A matrix product can also read a matrix and add it to the product. The mask of hidden keys is not counted. This mask is small:
+  all queries share a padding mask, and all sentences share a causal mask.
 * A sum of products over an axis is a matrix product. The tensor of the single products is not needed.
-* An elementwise operator has at most three inputs. If several elements share a factor, the operator reads the factor only once.
+* An elementwise operator has at most three inputs. If an input is broadcast, the operator reads each
+  number of this input only once.
 * A sum, a cumulative sum, a softmax, an interpolation, a convolution and a cell of a GRU are one operator each.
-* An input of the fused attention is a matrix that is added to the scores. The fused attention reads this matrix in the forward
-  and in the backward pass, and writes the gradient of the matrix.
+* The fused attention adds a matrix to the scores. The fused attention reads this matrix in the forward and in the backward
+  pass, and writes the gradient of the matrix.
 * The scores have half precision, as in the other methods. Exponentials and sums over keys require float32.
 * A softmax computes in float32. Its input and its output can have any precision.
-* A sigmoid and a softplus with a second input, such as `torch.logaddexp(x, 0)`, read half precision and compute in float32.
+* A sigmoid or a softplus can be an operator with two inputs: `torch.logaddexp(x, 0)` is a softplus. Such an operator reads half
+  precision and computes in float32.
 * Any other operator with one input computes in the precision of the input. To compute in float32, the input must be converted
   first. The two inputs of an operator can have different precisions. An operator can write any precision, and it can write its
   result into a part of another tensor.
@@ -23,7 +25,8 @@ that the equation requires. These rules apply to all floors:
   the hidden states.
 * Tensors with one number per word, weights, and tables of positions are not counted, because they are small.
 
-The numbers of the terms are passes over a tensor in half precision. A pass in float32 counts as two passes.
+A number in a term is a number of passes over a tensor in half precision. In one pass, the tensor is read or written once. A
+pass in float32 counts as two passes.
 """
 
 from __future__ import annotations
@@ -83,7 +86,7 @@ class Floor:
 
     stacks: number of stacks that use the method. of_layer: terms of each layer of these stacks. of_stack: terms of each stack.
     launches: function that returns the number of additional operators, compared with the model without positions. `launches` is
-    None if the launches of the method are within their limit.
+    None if the number of launches of the method is within the limit in test_limits.py.
     """
 
     stacks: int
@@ -142,7 +145,7 @@ FLOORS = {
                  words=(12 + 24) / 2),
         ),
     ),
-    "dape": Floor(  # float32 scores and network: the bias has no rounding errors of half precision
+    "dape": Floor(  # scores and network are in float32, so that the bias has no rounding errors of half precision
         2,
         (
             _SCORES,
@@ -156,12 +159,12 @@ FLOORS = {
         launches=lambda sizes: 2 * sizes.layers * (
             # attention as single operators instead of one fused operator: scale, copies, product and its gradients, hidden keys
             13
-            # the network: two products with bias, activation, sum, product of the base (kerple_log), and the gradients of all
-            # these operators
+            # the network: two products with bias, activation, sum, product with the bias of the base method (kerple_log), and
+            # the gradients of all these operators
             + 16
             # conversions of the scores and of four weights, in the forward and in the backward pass
             + 10
-            # the base (kerple_log): three parameters, its operators, and the sums over diagonals
+            # the base method (kerple_log): three parameters, its operators, and the sums over diagonals
             + 18
         ),
     ),
@@ -218,7 +221,7 @@ FLOORS = {
             Term("queries and keys of every head as vectors of paths: written 8, read 8; gradients 32", words=2 * 48),
         ),
         (Term("vectors of all pairs of words: gathered 2, gradient scattered 1", vectors=3),),
-        # a GRU with two layers and two directions reads at most 8 labels. The launches of each step are explained at rnn
+        # a GRU with two layers and two directions reads at most 8 labels. The entry "rnn" explains the launches of each step
         launches=lambda sizes: 2 * 2 * 8 * (2 + 3)
         + sizes.layers * 60,
     ),

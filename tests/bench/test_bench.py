@@ -298,7 +298,10 @@ def test_versions_of_transformers_contain_these_peers():
 
 
 def test_a_version_without_the_peer_is_one_line(monkeypatch, capsys):
-    """BERT of transformers 5 ignores the option for relative positions. The attention would be measured without positions."""
+    """BERT of transformers 5 ignores the option for relative positions.
+
+    If this peer were measured, its attention would have no positions.
+    """
     from transformers.models.bert import modeling_bert
 
     class Plain(torch.nn.Module):

@@ -25,7 +25,9 @@ RENEW = "if this is meant: posenc bench --count --output results/bench/counted/b
 class Limits:
     """Maximum cost of a training step.
 
-    launches, moved: ratios of launches and bytes to the counts of stock fairseq, at 64x64 and at 8x512. waits: number of waits.
+    Each tuple contains the limit for 64 sentences of 64 words, and the limit for 8 sentences of 512 words. launches: launches,
+    divided by the launches of stock fairseq. moved: bytes read and written, divided by the bytes of stock fairseq. waits: how
+    often the host may wait for the device.
     """
 
     launches: tuple[float, float]
@@ -44,13 +46,13 @@ LIMITS = {
 #: hooks that compute scores or values from hidden states
 _CONTENT_HOOKS = {"rescale", "content_scores", "content_values", "attend"}
 
-#: maximum cost, as a multiple of the floor, of a method that exceeds the limits of its kind and is not listed in `ABOVE`
+#: a method may exceed the limits of its kind if its cost is at most this multiple of its floor. `ABOVE` lists larger multiples
 NEAR = 1.2
 
 
 @dataclass(frozen=True)
 class Above:
-    """Counts of a method divided by its floor, at 64x64 and at 8x512, rounded up to two decimals.
+    """Cost of a method divided by its floor, rounded up to two decimals, for 64 sentences of 64 words and for 8 of 512 words.
 
     A value is None if the count is near the floor or within its limit.
     """

@@ -1,6 +1,6 @@
-"""Small checkpoint files that would fill the memory or take hours to read.
+"""Small checkpoint files that would fill the memory, or take hours, if they were read without checks.
 
-For each file, reading raises a one-line error within limits on memory and time.
+For each file, the project must raise a one-line error instead. One test also limits the CPU time.
 """
 
 import pickle
@@ -115,7 +115,7 @@ def test_shared_weights_are_no_bomb(tmp_path):
 
 
 def _rewrite(path, change) -> None:
-    """Rewrite the records of a torch.save file with `change(archive, name, content)`."""
+    """Rewrite a torch.save file. `change(archive, name, content)` writes each record to the new archive."""
     with zipfile.ZipFile(path) as old:
         records = [(item.filename, old.read(item)) for item in old.infolist()]
     with zipfile.ZipFile(path, "w") as new:
@@ -156,7 +156,7 @@ def test_an_archive_that_grows_is_refused_before_it_is_read(tmp_path, damage, wo
 
 
 def test_a_tensor_of_more_bytes_than_its_record_is_one_line(tmp_path):
-    """The number of elements is in the pickle. The archive does not check this number."""
+    """The pickle contains the number of elements of a tensor. The archive does not compare this number with the record."""
     path = tmp_path / "checkpoint_last.pt"
     write_checkpoint(path, tmp_path, weight=torch.zeros(77))
     content = path.read_bytes()

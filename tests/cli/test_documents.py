@@ -29,7 +29,7 @@ RECIPE_PAGES = [str(path.relative_to(ROOT)) for path in (ROOT / "recipes").rglob
 
 
 def posenc_commands(text: str) -> list[list[str]]:
-    """Return the arguments of every posenc command, in code type or on a line of a block."""
+    """Return the arguments of every posenc command. A command is inline code, or a line that begins with posenc."""
     joined = re.sub(r"\\\n", " ", text)
     found = re.findall(r"`(?:[^`]*;\s)?posenc\s+([^`]+)`", joined) + re.findall(r"^\s*posenc (.+)$", joined, re.MULTILINE)
     return [shlex.split(re.split(r"[|;>]|&&", command)[0], comments=True) for command in found]
@@ -104,7 +104,7 @@ def test_the_sizes_of_architectures_are_documented():
 
 
 def test_the_example_of_a_method_is_valid(tmp_path):
-    """The file and the oracle of the tutorial pass the checks that every method must pass."""
+    """The method file and the oracle file of the tutorial pass the checks that every method must pass."""
     method, oracle = python_of("tutorials/your_own_method.md")
     for name, code in (("linear_penalty.py", method), ("oracle_linear_penalty.py", oracle)):
         (tmp_path / name).write_text(code.replace("from ...", "from fairseq_posenc."))

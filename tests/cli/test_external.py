@@ -115,7 +115,10 @@ def test_several_paths_and_a_bibliography_beside_them(monkeypatch, capsys, slope
 
 @pytest.mark.parametrize("module", ["single", "package.inner"])
 def test_found_by_entry_point_without_importing_it(slope, module):
-    """The entry point is declared as in an installed package. Reading the card imports neither this package nor torch."""
+    """The entry point is declared as in an installed package.
+
+    Reading the card imports neither the package with the method file nor torch.
+    """
     folder, text = slope.parent, slope.read_text(encoding="utf-8")
     file = folder.joinpath(*module.split(".")).with_suffix(".py")
     file.parent.mkdir(exist_ok=True)

@@ -90,7 +90,7 @@ posenc docs nowhere
 
 
 def messages(folder: Path) -> list[str]:
-    """Return the output of each command for wrong input, from standard error."""
+    """Run each command in `WRONG`. Return the commands with the messages that they print to standard error."""
     (folder / "empty.pt").touch()
     (folder / "text").write_text("a b\n")
     (folder / "recipes").mkdir()

@@ -218,7 +218,7 @@ class ChangesItsBuffer(Sound):
 
 
 class CountsCalls(Sound):
-    """Multiply queries by a number that increases with every call.
+    """Multiply the input of the query projection by a number that increases with every call.
 
     If activation checkpointing runs a layer again, the layer then computes other activations.
     """

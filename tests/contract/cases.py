@@ -1,4 +1,7 @@
-"""Functions that pass the cases of the contract to tests, and that register classes of these tests as methods."""
+"""Functions that pass the cases of the contract to tests, and that register classes of these tests as methods.
+
+A case is a spec at a site.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ __all__ = ["SMALL", "Case", "all_cases", "builds", "defaults", "marked", "regist
 def marked(cases: list[Case]) -> list:
     """Return the cases as parameters of a test.
 
-    The quick tier runs one case per method: the method with its default options, at the first site of the method in the list.
+    The quick tier runs one case per method: the first case in `cases` with default options. If there is no case with default
+    options, it is the first case of the method.
     """
     first = {}
     for case in sorted(cases, key=lambda case: case.spec != case.name):

@@ -44,7 +44,10 @@ def test_diagonal_sums(rows, columns):
 @pytest.mark.parametrize("from_first", [False, True])
 @pytest.mark.parametrize("positions", [2, 3, 40])
 def test_contextual_scores(positions, from_first):
-    """The gates of some keys are 0. Some sums of gates exceed the last position of a small table. No sum exceeds 39."""
+    """The gates of some keys are 0. Some sums of gates exceed the last position of a small table.
+
+    No sum exceeds 39, which is the last position of the largest table.
+    """
     counts = (torch.rand(2, 1, 9, 30) > 0.2).double()
     given = torch.randn(2, 3, 9, 30, dtype=torch.float64), torch.randn(2, 3, 9, positions, dtype=torch.float64)
     weights, found = torch.randn(2, 3, 9, 30, dtype=torch.float64), []

@@ -1,6 +1,6 @@
 """Attention of long sentences with a learned bias on a CPU.
 
-The results equal the results of torch's attention. It needs less memory than torch's attention.
+The kernel has the results of torch's attention, and needs less memory than torch's attention.
 """
 
 import pytest
@@ -53,7 +53,7 @@ def test_masks_beside_the_bias(monkeypatch, held, shape):
 def test_keys_after_a_block_are_left_out(monkeypatch, held, shape):
     """Results and gradients with `causal` equal the results and gradients without `causal`.
 
-    With `causal`, a block of queries does not read keys to which none of its queries attends.
+    With `causal`, a block of queries reads only the keys to which at least one query of the block attends.
     """
     monkeypatch.setattr(blocked_bias, "_BLOCK_SCORES", held)
     torch.manual_seed(82)
@@ -118,7 +118,10 @@ def test_biases_below_the_range_of_float16(monkeypatch, spec, way):
 
 
 def taken(case) -> bool:
-    """Return whether a method adds a term to the scores and does not change anything else inside attention."""
+    """Return whether a method adds a term to the scores.
+
+    Stochastic methods are left out, and methods with the hook `rescale`, `content_values` or `attend`.
+    """
     hooks = case.method().hooks
     return (
         bool(hooks & {"bias", "content_scores"})
@@ -130,7 +133,10 @@ def taken(case) -> bool:
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("case", [case for case in defaults() if taken(case)], ids=str)
 def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
-    """The threshold is 0, so that the kernel also computes short sentences. Compare logits with and without gradients."""
+    """The threshold of the kernel is 0, so that the kernel also computes short sentences.
+
+    Compare logits and gradients with and without the kernel. Also compare logits with the logits under `torch.no_grad`.
+    """
     found, used = [], []
     take = blocked_bias.BiasedAttention.apply
     monkeypatch.setattr(blocked_bias.BiasedAttention, "apply", lambda *args: used.append(1) or take(*args))
@@ -145,7 +151,7 @@ def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
         before.square().sum().backward()
         found.append([before, *(p.grad for p in model.parameters() if p.grad is not None)])
     method = case.method()
-    learned = case.card.count(method.options, method.dims) > 0 and "embed" not in method.hooks  # no vectors at the input
+    learned = case.card.count(method.options, method.dims) > 0 and "embed" not in method.hooks  # not at the embeddings
     has_gradient = learned or "content_scores" in method.hooks  # whether an added score term has a gradient
     assert bool(used) == (has_gradient or case.site == "decoder")
     close(*found, 1e-9)

@@ -80,7 +80,7 @@ def test_the_help_of_share_names_what_is_allowed(card):
 
 
 def test_the_source_of_each_equation_is_documented():
-    """The page lists the source of the equation for each method whose evidence is `paper`."""
+    """docs/background/differences_from_papers.md lists the source of the equation for each method with evidence `paper`."""
     page = (Path(__file__).parents[2] / "docs" / "background" / "differences_from_papers.md").read_text()
     table = page.partition("| source of the equation |")[2].partition("\n\n")[0]
     listed = re.findall(r"`(\w+)`", table)
@@ -106,6 +106,6 @@ def test_a_table_of_words_is_counted_in_the_list():
 def test_count(card):
     options = parsing.parse(card.name).methods[0].options
     counts = {site: card.count(options, SMALL.at(site)) for site in card.all_sites}
-    # at a site that this project adds, a method may have no parameters
+    # at a site that this project adds to the sites of the paper, a method may have no parameters
     own = [count for site, count in counts.items() if count or site in card.sites]
     assert all((count > 0) == card.learnable for count in own), "a learnable method has parameters, another has none"

@@ -82,8 +82,8 @@ def test_the_attention_of_a_method_is_one_graph(name):
 def _in_a_model() -> list[str]:
     """Return the methods whose whole model is compiled by the next test.
 
-    For many methods, the attention compiles to one graph, as the test above shows. Only the first of these methods is included.
-    All other methods are included.
+    The test above shows for many methods that the attention compiles to one graph. Of these methods, the list contains only the
+    first. The list contains all methods for which the test above does not show this.
     """
     one_graph = [name for name in _alone() if name not in SEVERAL_GRAPHS]
     return [name for name in registry.names() if name not in one_graph[1:]]
@@ -142,7 +142,10 @@ def test_every_hook_of_an_attention_is_trained():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVALUATED_ALONE)
 def test_what_does_not_train_is_listed(name):
-    """Each listed method fails in training. If the test fails because a method can be trained, remove it from the list."""
+    """Each method in `EVALUATED_ALONE` fails in compiled training.
+
+    If a method does not fail, remove this method from `EVALUATED_ALONE`.
+    """
     module, x = attention(name), torch.randn(9, 2, 16)
     padding = torch.zeros(2, 9, dtype=torch.bool)
     padding[1, 7:] = True

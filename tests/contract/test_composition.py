@@ -151,7 +151,7 @@ def test_factors_of_queries_multiply_beside_a_constant_scale():
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 @pytest.mark.parametrize("other", ["localness", "localness:window=layer", "grape_a:gate=query", "xl", "shaw", "deberta"])
 def test_factors_of_queries_multiply_only_the_product_of_queries_and_keys(other, site):
-    """Terms that other methods add to the scores read queries without the factors."""
+    """If a method multiplies queries by factors, score terms of other methods read the queries without these factors."""
     if site not in registry.card(other.split(":")[0]).all_sites:
         pytest.skip("the method is not defined at this site")
     torch.manual_seed(48)

@@ -1,4 +1,4 @@
-"""Every method works if torch's default dtype is float64, with the results of a float64 model."""
+"""Every method works if torch's default dtype is float64. The logits are finite, and their dtype is float64."""
 
 import pytest
 import torch

@@ -1,4 +1,7 @@
-"""Toeplitz matrices of distances. A matrix is created from one vector. Its gradient sums the diagonals in blocks of rows."""
+"""Toeplitz matrices of distances. A matrix is created from one vector.
+
+The gradient of the vector contains the sums of the diagonals, which are computed in blocks of rows.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,7 @@
-"""Global layers combined with attention within a sentence, and translations with as many sentences as the source."""
+"""Global layers, and translations with as many sentences as the source.
+
+A global layer combines attention within a sentence with attention to the whole document.
+"""
 
 import math
 from types import SimpleNamespace
@@ -65,7 +68,7 @@ def test_parameters_of_global_layers():
 
 
 def reached(model, source, target):
-    """Return the effect of a source word on an encoder state, and on logits. An effect is the largest absolute difference.
+    """Return the effects of two source words. An effect is the largest absolute difference after the word is replaced.
 
     The first number is the effect of the first source word on the last encoder state. The second number is the effect of the
     last source word on the logits of the first target word.

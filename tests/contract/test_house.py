@@ -1,4 +1,4 @@
-"""Other parts of an encoder-decoder with positions: decoders without causal mask, losses, options of layers, side inputs."""
+"""Encoder-decoder models: decoders without causal mask, losses of methods, options of layers, and side inputs."""
 
 import copy
 from types import SimpleNamespace

@@ -7,7 +7,7 @@ from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import END, PAD, batch, build, close, differ, encode, logits
 
-#: the words that are language tokens in the dictionary of these models, and words that are not
+#: indices in the dictionary: two language tokens, and a word that is not a language token
 ONE, OTHER, WORD = 4, 5, 9
 SPEC = "language:tokens=w0/w1"
 

@@ -31,9 +31,9 @@ def peak(spec: str) -> float:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_huang3_holds_no_products_of_all_channels():
-    """Computed as in the paper, huang3 would store one number for every query, key and channel.
+    """If huang3 were computed as in the paper, it would store one number for every query, key and channel.
 
-    This would need ten times the memory of huang4.
+    huang3 would then need ten times the memory of huang4.
     """
     scores = 4 * 4 * 512 * 512 * 4 / 2**20  # MiB of one tensor of all scores
     measured = {spec: peak(spec) for spec in ("huang4", "huang3")}

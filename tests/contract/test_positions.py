@@ -135,7 +135,8 @@ def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkey
     """Combine each method with fractional positions. Building raises an error for methods that count tokens, and for methods
     whose `position_type` is "integer". Other methods can be trained.
 
-    Without the error for "integer", training would raise an error. A method that numbers the tokens would fail at building.
+    The test then disables the error for "integer". Methods with the hook `positions` still raise an error when the model is
+    built. Other methods with "integer" raise an error in training.
     """
     cape, method = parsing.build(case.spec, SMALL.at(case.site), case.site)
     if method.counts_tokens:
@@ -195,7 +196,7 @@ def test_unifpe_in_the_last_block_trains_with_padding(name, site, monkeypatch):
 def test_padding_stays_after_the_sentence_that_unifpe_moves(monkeypatch):
     """Padding has later positions than the words of its sentence, because methods compare positions of queries and keys.
 
-    In causal attention, padding is therefore a later key.
+    In causal attention, padding is therefore a later key, to which the words do not attend.
     """
     monkeypatch.setattr(UnifPE, "_offsets", lambda self, lengths: self.range - lengths)
     model = build(decoder="unifpe:plain=0+log_length").train()
@@ -213,7 +214,7 @@ def test_randomised_refuses_other_methods_that_change_positions(spec):
 @pytest.mark.parametrize("moving", ["segment_shift:vectors=none,shift=8", "shape:vectors=none,start=K", "unifpe"])
 @pytest.mark.parametrize("name", ["ldpe", "lrpe"])
 def test_output_lengths_in_tokens_refuse_other_positions(name, moving):
-    """With lengths in tokens, these methods read position ids. With lengths in characters, they do not read position ids."""
+    """With lengths in tokens, `ldpe` and `lrpe` read position ids. With lengths in characters, they do not."""
     for spec in (f"{moving}+{name}", f"{name}+{moving}"):
         assert f"{name} counts positions from the tokens" in refusal(spec, "decoder")
     plain, both = pair_of_models(moving, f"{name}:unit=char", "decoder")

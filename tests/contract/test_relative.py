@@ -1,4 +1,6 @@
-"""Functions that copy columns of clipped distances to keys, and that sum keys into columns of clipped distances.
+"""Functions for tables with one column per clipped distance.
+
+The functions copy each column to the keys at its distance, or sum the numbers of the keys at one distance into one column.
 
 If positions are counted (`Positions.counted`), the functions compute in blocks. Otherwise, they compute all rows at once.
 """
@@ -91,7 +93,7 @@ def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tab
 
 
 def test_no_vector_is_asked_for_that_does_not_occur(monkeypatch):
-    """From a table that is wider than the sentence, only the vectors of distances in the sentence are read.
+    """If a table is wider than the sentence, only the vectors of distances that occur in the sentence are read.
 
     In a causal context, blocks also read the vector of the distance 1.
     """

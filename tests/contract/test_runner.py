@@ -1,4 +1,7 @@
-"""posenc check on the contract: every broken method is found and described for users. A correct method has no findings."""
+"""posenc check with the methods of broken.py.
+
+Every broken method is found and described for users. A correct method has no findings.
+"""
 
 import concurrent.futures
 import functools
@@ -47,7 +50,7 @@ def test_nothing_is_found_in_a_sound_one(name):
         assert [found for found in findings(name) if (name, found.goes_wrong) not in ALLOWED] == []
 
 
-#: pairs (correct method, problem) that the checks may report. No pair is allowed
+#: pairs (correct method, problem) that the checks may report. The set is empty: the checks must not report any problem
 ALLOWED = set()
 
 

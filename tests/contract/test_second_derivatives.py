@@ -53,7 +53,7 @@ def codes(vectors, frequencies, offsets, gains, plain):
 
 
 DISTANCE = torch.arange(S) - torch.arange(T).unsqueeze(1)
-SIDES = torch.stack([DISTANCE < 0, DISTANCE > 0])[None]  # the first head runs to the left, the second head to the right
+SIDES = torch.stack([DISTANCE < 0, DISTANCE > 0])[None]  # the first head reads keys on the left, the second on the right
 LAYOUT = distance_products.Layout(T - 1)
 RIGHT = {  # name -> a function of the differentiable inputs, and the inputs
     "BankScores": (lambda q, bank: banks.BankScores.apply(q, bank, INDEX), (x(B, H, T, D), x(5, H, D))),

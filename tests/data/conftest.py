@@ -10,7 +10,7 @@ import pytest
 
 
 class Server(ThreadingHTTPServer):
-    """A server of files that can fail on purpose. Each entry of `failures`, `cuts` and `lengths` acts on one request.
+    """A file server that can fail on purpose. Each entry of `failures`, `cuts` and `lengths` acts on one request.
 
     files: file name -> content. failures: status codes of the next requests. cuts: numbers of bytes after which the body of a
     response ends. lengths: values of the header Content-Length.

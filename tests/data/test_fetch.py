@@ -7,7 +7,7 @@ import pytest
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.data.download import TRIES, Source
 
-BODY = bytes(range(256)) * 4000  # size of a file that needs many reads
+BODY = bytes(range(256)) * 4000  # content of a file that needs many reads
 
 
 @pytest.fixture

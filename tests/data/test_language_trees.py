@@ -1,6 +1,6 @@
 """The trees and orders of the artificial language.
 
-A tree is correct and has the words of its source sentence. An order is the word order of the target sentence.
+A tree must be correct, and contain the words of its source sentence. An order must be the word order of the target sentence.
 """
 
 from random import Random
@@ -64,7 +64,10 @@ def test_the_order_is_that_of_the_target(sentences, lexicon):
 
 
 def test_a_sentence_by_hand():
-    """Compare with an analysis by hand of THE noun THAT verb A noun SAY COMP nouns verb THE noun PREP THE noun."""
+    """Compare the tree, the order and the edges of one sentence with an analysis by hand.
+
+    The sentence is: THE noun THAT verb A noun SAY COMP nouns verb THE noun PREP THE noun.
+    """
     lexicon = language.make_lexicon(3)
 
     def noun(number, **options):
@@ -100,7 +103,7 @@ def test_the_files_are_conllu_and_side_files(tmp_path, lexicon):
         assert convert(Job(text.with_name(f"{part}.svo.conllu"), text, edges="enhanced")) == size
         order = [list(map(int, line.split())) for line in text.with_name(f"{part}.svo.order").read_text().splitlines()]
         assert len(order) == size and all(sorted(places) == list(range(len(places))) for places in order)
-        assert sum(map(orders.fuzzy_reordering_score, order)) / size < 0.7  # the two sides differ
+        assert sum(map(orders.fuzzy_reordering_score, order)) / size < 0.7  # the word orders of both sides differ
         assert text.with_name(f"{part}.svo.order.source").read_text() == "the grammar of the language\n"
     assert "acl:relcl" in (tmp_path / "structure" / "train.svo.relations").read_text()
     assert ":ref " in (tmp_path / "structure" / "train.svo.edges").read_text()

@@ -106,7 +106,7 @@ def test_a_validation_part_is_held_out_where_there_is_none(json_folder, take):
 def test_by_a_seed(json_folder, take):
     first = take(json_folder)
     assert take(json_folder) == first
-    # equal on every version of Python
+    # the split is equal on every version of Python
     assert hashlib.sha256("\n".join(first["train.en"]).encode()).hexdigest().startswith("92950eae9738a2ee")
     assert take(json_folder, "--valid-seed", "2") != first
 
@@ -260,7 +260,7 @@ def test_what_is_refused_leaves_earlier_text_as_it_is(folder, take, tmp_path):
 def known(monkeypatch):
     """Replace the checksums of the public corpora by the checksums of the text in these tests.
 
-    The tests then treat this text as Multi30K, and its Ukrainian side as MultiScript30k.
+    The command then treats this text as Multi30K, and its Ukrainian side as MultiScript30k.
     """
     sums = {}
     for part in SIZES:

@@ -56,7 +56,10 @@ def check(variant: Variant, chosen: dict[str, Callable[..., dict[str, Any]]], de
 
 
 def benchmark(specs: list[str], device: torch.device, folder: Path, *options: str) -> dict[str, Any]:
-    """Run `posenc bench`, and return the content of bench.json. It continues an interrupted benchmark in the folder."""
+    """Run `posenc bench`, and return the content of bench.json.
+
+    The command continues an interrupted benchmark in the folder.
+    """
     status = cli.main(["bench", *specs, "--device", device.type, "--output", str(folder), *options])
     if status:
         raise SystemExit(status)

@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 SIZE, BATCH, LENGTH = "_tiny", 4, 24
 #: maximum difference between a result and the expected result, divided by the largest expected number
 TOLERANCE = 1e-3
-#: maximum number of values that the host may read from the device in one training step
+#: how often the host may wait for the device in one training step
 WAITS = 1
 
 

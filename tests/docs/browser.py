@@ -20,12 +20,12 @@ def find() -> str:
 
 
 class Browser:
-    """One page, which is loaded again for every address."""
+    """A browser with one page. Every call of `open` loads an address in this page."""
 
     def __init__(self, profile: Path):
         (inner, self._out), (self._in, outer) = os.pipe(), os.pipe()
-        # Chromium reads from descriptor 3 and writes to descriptor 4. The shell opens these two, so both ends of the pipes are
-        # duplicated to descriptors from 10 on
+        # Chromium reads from descriptor 3 and writes to descriptor 4. The shell creates these two descriptors from one end of
+        # each pipe. Both ends are first duplicated to descriptors from 10 on, so that they are not 3 or 4
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inner, outer)]
         words = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", find(), *_OPTIONS.split()]
         self._process = subprocess.Popen(

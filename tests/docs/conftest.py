@@ -33,7 +33,7 @@ def missing() -> str:
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests of the browser if there is no browser. The summary of the tests states this."""
+    """If there is no browser, leave out the tests that need a browser. The summary of the test run reports this."""
     if missing():
         left_out = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
         items[:] = [item for item in items if item not in left_out]

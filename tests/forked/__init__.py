@@ -21,7 +21,7 @@ def folder(plugin: Path | None = None) -> str:
     """Start the server, and return the bin folder. The server ends when this process ends.
 
     The programs use one thread, so that results are identical in every run. If `plugin` is the folder of the plugin, the server
-    also imports the plugin. Commands with this folder as --user-dir then start faster.
+    also imports the plugin. Commands with the plugin as --user-dir then start faster.
     """
     real, place = Path(sys.executable).parent, Path(tempfile.mkdtemp(prefix="forked-"))
     (place / "bin").mkdir()

@@ -99,7 +99,8 @@ def run(job: dict) -> int:
         sys.stdout.reconfigure(write_through=True)
     logging.getLogger().handlers.clear()
     program, arguments = job["program"], job["arguments"]
-    # this process may run a program that its arguments name, as memory.py does. It then runs the program without the server
+    # a program such as memory.py runs another program, which its arguments name. The arguments are changed, so that this other
+    # program runs without the server
     if "FORK_PROGRAMS_IN_ARGUMENTS" not in os.environ:
         arguments = [word.replace(job["bin"], job["real"]) for word in arguments]
     if program == "python" and arguments[0] == "-u":  # as torchrun starts its workers
