@@ -208,7 +208,8 @@ class Attention(nn.Module):
     def _numbers(mask: AttentionMask, ctx: AttentionContext, dtype: torch.dtype, wide: bool = False) -> Tensor | None:
         """Return the bias with -inf for masked keys, in this dtype. Without a bias, return `mask.numbers(dtype)`.
 
-        If biases could overflow in this dtype, subtract the largest number of each query. With `wide`, do not convert the bias.
+        If biases could overflow in this dtype, subtract the largest bias of each query from all biases of this query. With
+        `wide`, do not convert the bias.
         """
         if mask.bias is None:
             return mask.numbers(dtype)

@@ -22,8 +22,8 @@ class PositionalAttention(Attention):
     Shapes: query [T, B, C], key and value [S, B, C] -> output [T, B, C] and weights [B, T, S] or None.
     `key_padding_mask` is bool [B, S], True at padding on the left or right. `attn_mask` is [T, S]: True for forbidden keys, or
     numbers that are added to the scores. With site="decoder", the attention is causal. With an incremental state, the queries are
-    the newest steps. `side_inputs` are the side inputs of the methods by name. The token axes of a side input have one entry
-    per column of the batch, including padding.
+    the newest steps. `side_inputs` are the side inputs of the methods by name. Each token axis of a side input
+    has one entry per token of a sentence, including padding tokens.
     Raises: PositionError for a wrong spec, a sentence that is too long, or a mask that the method does not support.
     """
 

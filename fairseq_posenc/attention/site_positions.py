@@ -244,7 +244,10 @@ class SitePositions(nn.Module):
         return x
 
     def apply_chain(self, hook: str, x: Tensor, *args: Any, ctx: AttentionContext) -> Tensor:
-        """Pass x through this hook of every method."""
+        """Call the hook with the name `hook` of every method that uses this hook.
+
+        Each call receives the result of the previous call as x.
+        """
         for method, here in self.using(hook, ctx):
             x = getattr(method, hook)(x, *args, here)
         return x

@@ -74,7 +74,7 @@ def inference(model: nn.Module, source: Tensor, target: Tensor, given: dict[str,
 
 
 def decoding(model: nn.Module, source: Tensor, steps: int, beam: int = 4) -> Action:
-    """Return beam search, as in fairseq-generate. The model cannot be trained afterwards.
+    """Return a function that runs beam search, as in fairseq-generate. The model cannot be trained afterwards.
 
     The number of decoding steps is between `steps` - 1 and `steps` + 1 for every model.
     """

@@ -76,9 +76,10 @@ def record(settings: Settings) -> dict[str, Any]:
 
 
 def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]]:
-    """Count a training step, a forward pass in evaluation, and a step of beam search, for each shape.
+    """Count the kernel launches, waits, bytes and memory of three actions, for each shape.
 
-    Yield (measure, count) for each of these actions. Leave out the shapes that the options of the method do not allow.
+    The actions are a training step, a forward pass in evaluation, and a step of beam search.
+    Yield (measure, count) for each action. Leave out the shapes that the options of the method do not allow.
     """
     _load_kernels()
     for batch, length in settings.shapes:

@@ -60,7 +60,7 @@ def write(results: dict[str, Any], folder: Path) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """Round floating-point numbers to six significant digits. The measurement is less precise."""
+    """Round floating-point numbers to six significant digits. A measurement has fewer reliable digits."""
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):

@@ -9,7 +9,7 @@ from . import tables
 
 
 def draw(results: dict[str, Any]) -> Plot | None:
-    """Return the plot, or None if the results contain no measurement of a separate attention module."""
+    """Return the plot, or None if the results contain no measurement of one attention module alone."""
     return render("growth", lambda: _figure(results["rows"]))
 
 

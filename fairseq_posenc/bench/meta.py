@@ -1,7 +1,7 @@
 """Use the meta device of PyTorch instead of an accelerator. The meta device computes no numbers, and every operator can be
 counted.
 
-A model on this device takes the branches of an accelerator, because this package tests only for `device.type == "cpu"`. PyTorch
+This package tests only for `device.type == "cpu"`. A model on the meta device therefore runs the code for accelerators. PyTorch
 itself also chooses its code by device. `accelerator_branches` selects PyTorch's code for CUDA. `Values` stores the integers of a
 batch (tokens, lengths, indices), so that a model reads the same values in every run.
 """

@@ -37,11 +37,12 @@ class Variant:
 
     @classmethod
     def of(cls, spec: str, site: str) -> Variant:
-        """Return the variant of an architecture or of a spec.
+        """Return the model of one benchmark row (`Variant`) for an architecture or a spec.
 
-        If `site` is "model", a method without options has the specs of its architecture. Other specs are used in encoder and
-        decoder. If `site` is encoder, decoder or cross, only this site uses the spec. The other sites have `sinusoidal`
-        (encoder, decoder) or `none` (cross).
+        With `site` "model", the result depends on the spec. For one method without options, the model has the specs of the
+        architecture of this method. For other specs, encoder and decoder use the spec, and the cross-attention uses `none`.
+        If `site` is encoder, decoder or cross, only this site uses the spec. The other sites have `sinusoidal` (encoder,
+        decoder) or `none` (cross).
         """
         if spec.startswith(PREFIX):
             return cls(spec, architecture(spec).specs)

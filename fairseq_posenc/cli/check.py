@@ -1,6 +1,6 @@
 """posenc check: build methods without training, and check that no two methods build the same model.
 
-For the file of a method, or with --contract, run the checks that every method must pass.
+With --contract, run the checks that every method must pass instead. Also run these checks if SPEC is a Python file or a folder.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def specs_of(name: str) -> dict[str, str]:
 
 
 def _expand(methods: list[str]) -> list[tuple[str, bool]]:
-    """Return each method, and whether the name `all` has added it."""
+    """Replace the name `all` by the names from `_all`. Return each name, and whether the name comes from `_all`."""
     return [(name, method == ALL) for method in methods for name in (_all() if method == ALL else [method])]
 
 

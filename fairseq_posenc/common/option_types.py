@@ -29,7 +29,7 @@ def number(text: str) -> float:
 
 
 def read_as_written(actions: Iterable[argparse.Action]) -> None:
-    """Let options that fairseq created with type int or float accept only decimal numbers."""
+    """Accept only numbers in decimal digits for the options that fairseq created with the type int or float."""
     for action in actions:
         action.type = {int: integer, float: number}.get(action.type, action.type)
 

@@ -103,7 +103,10 @@ def _parse(formula: str) -> ast.Expression:
 
 
 def _value(node: ast.expr, letters: Mapping[str, Any]) -> Any:
-    """Return the value of a node. Allowed: numbers, texts, letters, arithmetic, comparisons, conditions, max, min and count."""
+    """Return the value of a node of the syntax tree. `letters` contains the values of all names.
+
+    Allowed: numbers, strings, names in `letters`, arithmetic, comparisons, conditions, max, min and count.
+    """
     if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, (bool, int, float, str))):
         return _bounded(node.value)
     if isinstance(node, ast.Name) and node.id in letters:

@@ -155,7 +155,7 @@ class PositionMethod(nn.Module):
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         """Change projected queries or keys: [B, H, T, D] -> [B, H, T, D'].
 
-        Decoding passes each key only once, and caches the result. `which` is never "value".
+        In decoding, the model calls this hook only once for each key, and caches the result. `which` is never "value".
         """
         return x
 

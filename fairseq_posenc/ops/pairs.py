@@ -9,7 +9,7 @@ from .distances import require_integer
 def pairs(table: Tensor, queries: Positions, keys: Positions) -> Tensor:
     """Read a table at all pairs of query and key positions: [H or 1, n, m, ...] -> [B or 1, H or 1, T, S, ...].
 
-    If positions are counted (see `Positions`), the result is a view of the table.
+    If `Positions.start` is set for queries and keys, the result is a view of the table.
     """
     if queries.start is not None and keys.start is not None:
         of_queries = slice(queries.start, queries.start + queries.ids.size(1))

@@ -35,8 +35,8 @@ def paths_by_length(labels: Tensor, count: int) -> tuple[Tensor, Tensor, list[in
     first paths, because the paths are sorted by length. The list contains the number of these paths for each step.
 
     `labels` [B, S, S, slots] contains the paths of all pairs of tokens. Labels are below `count`. A path without labels is
-    treated as a path of one label. The CPU waits for the accelerator once. In addition, the CPU waits
-    each time `_keys` replaces its integers by consecutive integers.
+    treated as a path of one label. The CPU waits for the accelerator once. `_keys` encodes
+    each path as an integer. The CPU also waits each time `_keys` replaces these integers by consecutive integers.
     """
     slots = labels.size(-1)
     lengths = (labels != NOTHING).sum(-1).clamp(min=1)

@@ -155,8 +155,8 @@ def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
 def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:
     """Return whether to compute the vectors of all distances from -limit to limit.
 
-    The result is True if there are fewer of these vectors than distances between rows and columns. The result is also True
-    if positions are not counted (see `Positions`).
+    The result is True if the number of these vectors is less than the number of possible distances between `rows` and
+    `columns`. The result is also True if `rows` or `columns` are not counted positions (see `Positions`).
     """
     counted = rows.start is not None and columns.start is not None
     return not counted or 2 * limit + 1 < rows.ids.size(1) + columns.ids.size(1) - 1

@@ -73,7 +73,7 @@ class Separator:
         return words.get(self._token, _ABSENT)
 
     def of_queries(self, ctx: AttentionContext, count: Count = before) -> Tensor | None:
-        """Return the result of `count` for each query: [B, T]. Return None if the context contains no tokens.
+        """Return the result of `count` for each query: [B, T]. Return None if the model does not provide tokens.
 
         In the cross-attention of beam search, T is the number of beams.
         """

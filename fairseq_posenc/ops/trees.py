@@ -19,7 +19,10 @@ class Tree:
 
     @functools.cached_property
     def up(self) -> np.ndarray:
-        """Return the path from every word up to the root, including both: [n, maximum depth + 1]. Further entries are -1."""
+        """Return the path from every word up to the root: [n, maximum depth + 1]. Entries after the root are -1.
+
+        A path includes the word and the root.
+        """
         heads, ways = self.heads.tolist(), []
         for word in range(len(heads)):  # for sentences, this loop is faster than numpy
             way = [word]

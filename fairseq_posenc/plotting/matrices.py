@@ -173,7 +173,7 @@ def _projected(positions: SitePositions, ctx: AttentionContext, content: Content
 
 
 def _scores(positions: SitePositions, ctx: AttentionContext, content: Content) -> Matrix:
-    """Return the scores. Without positions, every score is 1.
+    """Return the scores. All tokens have the same content, so every score is 1 if no hook changes it.
 
     If hooks change the scores and no hook rotates queries or keys, subtract 1. The result is then the effect of the positions.
     """

@@ -68,9 +68,10 @@ def specs(name: str, site: str) -> list[str]:
     """Return the default spec, and one spec for each changed value of an option.
 
     If a changed value is not allowed alone, return every allowed spec that combines this value with one other changed value.
-    The default spec is always included, so that tests fail if it cannot be built. A changed value is left out if `positions` is
-    then the only hook of the method. Such a spec has no effect alone, because it only changes the positions that other methods
-    use. tests/contract/test_positions.py tests such specs together with other methods.
+    The default spec is always included, so that tests fail if it cannot be built. With some
+    changed values, `positions` is the only hook of the method. The specs with these values are left out. Such a spec has no
+    effect alone, because it only changes the positions that other methods use. tests/contract/test_positions.py tests such
+    specs together with other methods.
     """
     flips = [flip for flip in _flips(name) if not _only_positions(f"{name}:{flip}", site)]
     alone = {flip: builds(f"{name}:{flip}", site) for flip in flips}

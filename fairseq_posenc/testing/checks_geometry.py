@@ -206,8 +206,9 @@ def _runs_beyond(case: Case, model, limit: int) -> None:
 def check_far(case: Case) -> None:
     """Check `extrapolation` on the card. With "clips", two long distances must have equal scores.
 
-    Otherwise, the scores of the two distances must differ. If all hooks of a method are in `VECTORS`, the check
-    compares hidden states instead of scores. These are the hidden states at the positions 297 and 298.
+    With "runs", the scores of the two distances must differ. With "error", no scores are compared. If all
+    hooks of a method are in `VECTORS`, the check compares hidden states instead of scores. These are the
+    hidden states at the positions 297 and 298.
     """
     method = case.method()
     hooks = method.hooks

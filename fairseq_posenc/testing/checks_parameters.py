@@ -58,7 +58,7 @@ def check_count(case: Case) -> None:
 
 
 def check_flags(case: Case) -> None:
-    """Compare learnable, recurring, stochastic, injection and losses on the card with the module."""
+    """Check that the card's fields learnable, recurring, stochastic, injection and losses are correct for the module."""
     method, card = case.method(), case.card
     learnable = card.learnable and (case.site in card.sites or card.count(method.options, method.dims) > 0)
     assert learnable == any(p.requires_grad for p in method.parameters()), "learnable"

@@ -180,7 +180,7 @@ def differ(actual: Tensor, expected: Tensor, why: str, tolerance: float = 1e-4) 
 
 @contextlib.contextmanager
 def refused(words: str) -> Iterator[None]:
-    """Check that the code in the context raises a PositionError whose message contains these words."""
+    """Check that the code in the `with` block raises a PositionError whose message contains `words`."""
     try:
         yield
     except PositionError as error:

@@ -215,7 +215,8 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
 def compare_before_layer(oracle: Oracle, options: dict, site: str) -> None:
     """Compare the results of `before_layer` for every layer.
 
-    The positions are counted (see `Positions`) in the first comparison, and not counted in the second comparison.
+    The first comparison uses consecutive positions from 0 (`Positions.counted`). The second comparison uses other positions,
+    which differ between the two sentences.
     """
     method = build(oracle, options, site)
     x = torch.randn(2, 6, WIDTH, dtype=torch.double)

@@ -134,7 +134,10 @@ def count(padding: np.ndarray) -> list[int]:
 
 
 def logits(oracle: Oracle, q, k, column: int, seen: list[int], at: Place) -> list[float]:
-    """Return the scores of the query `column` for the keys `seen`."""
+    """Return the scores of one query for several keys.
+
+    `column` is the index of the query. `seen` contains the indices of the keys.
+    """
     if oracle.row is not None:
         return oracle.row(q, k, column, seen, at)
     return [oracle.score(q[column], k[row], at.query_ids[column], at.key_ids[row], at) for row in seen]

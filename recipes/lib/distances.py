@@ -23,7 +23,9 @@ def independent(graph: networkx.Graph) -> np.ndarray:
 
 
 def of_heads(line: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tree distances that this project computes for a line of heads, and the distances that networkx computes.
+    """Return the tree distances that this project computes, and the tree distances that networkx computes.
+
+    `line` contains the index of the head of each word. Indices begin with 1, and the root has the head 0.
 
     Edges can be followed in both directions.
     """

@@ -116,7 +116,10 @@ def measure(prefix: str, *command: str) -> None:
 
 
 def read(folder: Path, system: str, updates: int) -> dict[str, float]:
-    """Return CPU seconds, target tokens, parameters and size of the vocabulary of one process."""
+    """Return measurements of one training process.
+
+    The measurements are its CPU seconds, the number of target tokens, the number of parameters, and the size of the vocabulary.
+    """
     seconds = json.loads((folder / f"{updates}.json").read_text(encoding="utf-8"))["cpu_seconds"]
     log = (folder / f"{updates}.log").read_text(encoding="utf-8", errors="replace")
     found = [re.findall(pattern, log) for pattern in LOGS[system]]

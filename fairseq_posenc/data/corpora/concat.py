@@ -2,8 +2,8 @@
 
 Test data: one test set for each number of sentences per document. All test sets consist of the same lines, so that their scores
 can be compared. Training data: one text whose documents have different numbers of sentences. The total number of input lines
-in documents with k sentences is, on average, equal for all k. For the same input lines and the same numbers of sentences, the
-documents depend only on the seed and the epoch.
+in documents with k sentences is, on average, equal for all k. The division of training
+input into documents depends only on the number of lines, --mix, --seed and --epoch.
 """
 
 from __future__ import annotations

@@ -244,7 +244,10 @@ def clauses(lengths: tuple[int, int]) -> Sequence[int]:
 
 
 def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> Iterator[tuple[Sentence, str, str] | None]:
-    """Yield (sentence, source, target). Yield None instead if the length of source or target is not allowed for the part."""
+    """Yield (sentence, source, target). Yield None instead if source or target has a length outside `lengths`.
+
+    By default, the split `part` determines the allowed lengths.
+    """
     low, high = lengths = lengths or (LONG if part == "test_long" else NORMAL)
     rng, lexicon, numbers = Random(f"{part} {seed}"), make_lexicon(seed), clauses(lengths)
     while True:

@@ -46,7 +46,7 @@ def parse(text: Path, command: str, workers: int = 1, lines: int = 2000) -> Path
 
 
 def _begin(folder: Path, text: Path, command: str, lines: int) -> None:
-    """Create the folder of parsed pieces.
+    """Create the folder for the parsed pieces of a text.
 
     If the folder contains pieces that were made with another text, command or piece size, remove these pieces first.
     """

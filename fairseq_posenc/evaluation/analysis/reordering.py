@@ -81,7 +81,10 @@ class Accuracies:
 
 
 class Detector(nn.Module):
-    """An encoder, and an output layer that predicts the labels of a moved token (`Pointers`).
+    """An encoder, and an output layer (`Pointers`) for sentences in which one token was moved.
+
+    The output layer predicts the index of the moved token. It also predicts the index of the token that followed the moved
+    token before the move.
 
     A frozen encoder is evaluated without gradients.
     """

@@ -23,7 +23,10 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class Result:
-    """A table of texts and numbers, with its notes, plot and arrays. None is a missing number, which a note explains."""
+    """A table of texts and numbers, with its notes, plot and arrays.
+
+    None marks a missing number. A note explains why the number is missing.
+    """
 
     name: str  # file name without suffix
     title: str

@@ -1,4 +1,4 @@
-"""Load the trained models of an analysis, one after another. Load the sentences of their data."""
+"""Load the trained models of an analysis, one after another. Also load sentence pairs from the data of each training run."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def make_report(
     published: Published | None = None,
     variance: SeedVariance | None = None,
 ) -> Report:
-    """Compare runs. All conditions of the runs must be equal (`require_comparable`).
+    """Compare runs. All settings of the runs except method and seed must be equal (`require_comparable`).
 
     Raises:
         PositionError: A spec is wrong, the baseline has no runs, the published scores are of another test set, or sentence
@@ -267,7 +267,10 @@ def make_report(
 
 
 def _by_row(published: Published | None, rows: list[Row]) -> Published | None:
-    """Give each published score the name of the row with the same options, for example t5 for t5:buckets=32."""
+    """Replace the spec of each published score by the name of the row with the same options.
+
+    For example, t5 replaces t5:buckets=32, because 32 is the default value of buckets.
+    """
     if published is None:
         return None
     names = {identity(row.runs[0]): row.name for row in rows if row.runs}
@@ -319,10 +322,10 @@ _Others = list[tuple[str, Any, list[float]]]
 
 
 def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: str) -> _Others:
-    """Return the name, the key and the scores of each row of --seed-variance, for one test set and one metric.
+    """Return name, key and scores of each row of --seed-variance, for one test set and one metric.
 
-    Runs with the same method and the same versions are one row. If --seed-variance is a file, each list of scores in the file
-    is one row.
+    The key identifies the method and the versions of posenc, fairseq, torch and sacreBLEU. All runs with the same key are one
+    row. If --seed-variance is a file, each list of scores in the file is one row with the key None.
     """
     groups: dict[Any, list[Record]] = {}
     for run in runs:
@@ -353,7 +356,8 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
     def compared(row: int) -> statistics.Comparison:
         """Compare all rows with this row.
 
-        The comparison uses all seeds. With --seed-test paired, the comparison uses only the seeds of this row.
+        By default, the comparison uses all seeds of all rows. With --seed-test paired, the
+        comparison uses only the seeds of this row.
         """
         if seed_test != "paired":
             return statistics.compare(scores, row, known, scale)

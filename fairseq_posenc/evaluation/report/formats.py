@@ -59,7 +59,7 @@ def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str
 
 
 def compact(text: str) -> str:
-    """Remove the spaces that align the columns of wide tables, and shorten the rows of hyphens below their heads.
+    """Remove the spaces that align the columns of wide tables. Shorten the rows of hyphens below the column headings.
 
     Wide tables are not readable as text even if their columns are aligned. Removing the spaces halves the size of the file.
     """

@@ -1,7 +1,7 @@
 """Statistical tests over training seeds and over test sentences, as functions of numpy arrays.
 
-Scores have the shape [..., M, S]: M rows of a table and S seeds, with NaN if a row has no training run of a seed. Leading axes
-are different tables, so that a simulation of many tables uses the same functions as a report.
+Scores have the shape [..., M, S]: M rows of a table and S seeds, with NaN if a row has no training run of a seed. The
+entries of the leading axes are different tables. A simulation of many tables therefore uses the same functions as a report.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Comparison:
 class Pool:
     """The pooled variance over seeds, which is assumed to be equal for all rows.
 
-    If the scores have the shape [..., M, S], the arrays have the shape [...].
+    M is the number of rows, and S is the number of seeds. If the scores have the shape [..., M, S], `variance` and `degrees`
+    have the shape [...].
     """
 
     variance: Array

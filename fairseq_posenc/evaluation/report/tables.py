@@ -41,7 +41,11 @@ def all_tables(report: Report, digits: int = 1) -> list[Table]:
 
 
 def compared_tables(report: Report, digits: int = 1) -> list[Table]:
-    """Return the tables of scores, of differences to the baseline, and of tests over sentences."""
+    """Return the table of scores, the table of differences to the baseline, and the table of significance tests.
+
+    A significance test compares a method with the baseline over the test sentences. If the report contains no such tests,
+    the third table is left out.
+    """
     found = [replace(score_table(report, digits), text=[]), _differences(report, digits)]
     return found + ([_sentence_tests(report)] if report.sentence_tests else [])
 
@@ -126,7 +130,11 @@ def p_text(p: float) -> str:
 
 
 def conclusions(report: Report, digits: int = 1) -> list[str]:
-    """Return one sentence per test set and metric. The sentence names or counts the rows that differ from the baseline."""
+    """Return at most one sentence per test set and metric.
+
+    The sentence names or counts the rows that differ from the baseline, or explains why no row can be compared. If there are
+    no other rows, there is no sentence.
+    """
     found = [_conclusion(report, part, metric, report.digits(part, metric, digits)) for part, metric in report.columns]
     return [sentence for sentence in found if sentence]
 

@@ -80,7 +80,7 @@ def _added(folder: Path, records: dict[str, Record], replace: bool) -> dict[str,
 
 
 def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
-    """Return path of score.json -> record, for all runs below a folder, in the order of the paths.
+    """Return a mapping from the path of score.json to the record, for all runs below a folder, sorted by path.
 
     The path of an archived run is FOLDER/NAME/score.json. FOLDER is the folder of the archive, and NAME is the name of the run.
 

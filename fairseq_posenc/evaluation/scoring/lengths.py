@@ -37,7 +37,7 @@ class Lengths:
 
     @classmethod
     def unpack(cls, text: str) -> Lengths:
-        """Return the lengths from the text of `pack`. Raise ValueError if the text is damaged."""
+        """Return the lengths that `pack` stored in a text. Raise ValueError if the text is damaged."""
         try:
             asked, got = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), 2**28))
         except (ValueError, TypeError, RecursionError, zlib.error) as error:

@@ -84,7 +84,7 @@ def pack(rows: list[list[float]]) -> str:
 
 
 def unpack(text: str) -> list[list[float]]:
-    """Return the rows from the text of `pack`. For a damaged text, errors of many types can be raised."""
+    """Return the rows that `pack` stored in a text. For a damaged text, errors of many types can be raised."""
     columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _UNPACKED))
     rows = [list(map(float, row)) for row in zip(*columns, strict=True)]
     if not rows or not all(abs(value) <= 2**31 for row in rows for value in row):

@@ -51,7 +51,11 @@ def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
 
 
 def _speed(lines: list[str]) -> int | None:
-    """Return the median number of target tokens per second, from values within epochs, or else from values of whole epochs."""
+    """Return the median number of target tokens per second.
+
+    Use the values that fairseq logs within an epoch. If the log contains none of these values, use the values at the ends
+    of epochs.
+    """
     for kind in (_INNER, _EPOCH_END):  # short epochs and progress bars log values only at the end of an epoch
         speeds = [float(number) for line in lines if kind.search(line) for number in _TOKENS_PER_SECOND.findall(line)]
         if any(speeds):

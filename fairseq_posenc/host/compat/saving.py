@@ -34,7 +34,7 @@ def write(state, file) -> None:
 
 
 def with_one_line(save):
-    """Wrap fairseq's torch_persistent_save, so that an error has one line and leaves no partial file."""
+    """Wrap fairseq's torch_persistent_save. If saving fails, delete the partial file and exit with a message of one line."""
 
     @functools.wraps(save)
     def save_or_stop(state, filename, *args, **kwargs):

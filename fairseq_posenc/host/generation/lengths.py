@@ -354,7 +354,7 @@ def _length(text: str, where: str) -> int:
 
 
 def with_smallest_remaining(text: str, noise: int) -> str:
-    """Return a spec with min_remaining = -noise in all methods that have this option and have no value for it.
+    """Set the option min_remaining to -noise in every method whose option min_remaining has no value. Return the new spec.
 
     With noise, a target can be longer than its noisy length. The remaining length is then negative.
     """

@@ -15,9 +15,9 @@ from ..models.transformer.encoder import roll
 
 
 class _WithReference:
-    """Wrap a model so that it decodes with the length of the reference, and with the best positions for the reference.
+    """Wrap a model so that it decodes with the length of the reference, and with positions from a search.
 
-    A search assigns these positions to the decoder inputs. The search uses the tokens of the reference. The wrapper
+    The search assigns a target position to each decoder input. The search uses the tokens of the reference. The wrapper
     adds the reference to the encoder output.
     """
 

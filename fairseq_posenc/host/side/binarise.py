@@ -127,7 +127,7 @@ def _dictionary(
     """Return the dictionary of relation labels, or None if no side file contains labels.
 
     If `given` is set, the labels are read from this file. Otherwise, the labels are collected from the training data.
-    If no part is training data, the labels are read from DATA/dict.relations.txt.
+    If the data contains no training split, the labels are read from DATA/dict.relations.txt.
     """
     labelled = [kind for kind in LABELLED if kind in kinds]
     if not labelled:

@@ -36,7 +36,8 @@ class Dape(PositionMethod):
         * Masked keys are padding, later keys in causal attention, and keys that another method or attn_mask hides.
         * The network mixes the heads. If masks differ between heads, a kernel reads only keys that no head masks.
         * Convolutions read 0 at padding, so that left padding has no effect.
-        * Each layer has separate scalars of kerple_log, or a separate network of fire.
+        * Layers do not share the parameters of the base method. These parameters are the scalars of kerple_log, or the network
+          of fire.
         * Encoder and cross-attention are extensions of this project. There, kerple_log has one penalty per direction.
         * start=zero sets W_2 and b_2 to 0, so that training starts at the base method. The authors start
           W_2 and b_2 at random values.

@@ -322,7 +322,10 @@ class _Codes(torch.autograd.Function):
         wave, slope = torch.cat([cosine, sine], -2), torch.cat([-sine, cosine], -2)
 
         def along(direction: Tensor, gradient: Tensor) -> Tensor:
-            """Multiply two tensors [H, B or 1, t, 2K, D]. Sum over batch, positions, and cosine and sine: [H, K, D]."""
+            """Multiply two tensors [H, B or 1, t, 2K, D]. Sum the product.
+
+            The sum runs over the batch, over positions, and over the cosine and the sine of each frequency: [H, K, D].
+            """
             return (direction * gradient).sum((1, 2)).unflatten(1, (2, -1)).sum(1)
 
         grad_frequencies, grad_offsets = gains * along(slope, by_position), gains * along(slope, grad_waves)
@@ -365,7 +368,7 @@ def _blocks(x: Tensor, waves: Tensor) -> list[slice]:
 
 
 def _within(x: Tensor, waves: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-    """Return the vectors and the waves of one block: [H, B, t, 1, D] and [H, B or 1, t, M, D]."""
+    """Return the rows of x and the waves (see `_Features`) of one block: [H, B, t, 1, D] and [H, B or 1, t, M, D]."""
     own = x[:, :, rows].transpose(0, 1).unsqueeze(-2)  # [B, H, t, D] -> [H, B, t, 1, D]
     return own, waves[:, :, : own.size(2)]
 
@@ -441,12 +444,13 @@ class ConvolutionalSpe(_Spe):
         return super().hooks - ({"attend"} if self.options.attention == "softmax" else set())
 
     def prepare(self, ctx: AttentionContext) -> tuple[Tensor, Tensor, dict[tuple[str, Positions], Tensor]]:
-        """Return the noise, the part of the noise for the plain product [H, D, R], and the codes.
+        """Return three values: the noise, the column of the noise for the plain product [H, D, R], and the codes.
 
         The plain product is the product of query and key without positions.
 
-        The noise is normal with variance 1 / R. The codes encode queries and keys. In one forward pass, all layers share the
-        codes. In step-by-step decoding, `prepare` returns no codes. `rotate` then computes the codes in each layer.
+        The noise is normal with variance 1 / R. The codes are the filtered noise at the positions of queries and keys. In one
+        forward pass, all layers share the codes. In step-by-step decoding, `prepare` returns no codes. `rotate` then computes
+        the codes in each layer.
 
         The noise [R, d, columns] has one column for the product of query and key without positions, and P - 1 + n columns for n
         positions. The number of columns is rounded up to a multiple of _NOISE_BLOCK.

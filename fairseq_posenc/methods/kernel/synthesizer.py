@@ -148,7 +148,7 @@ class SynthesizerDense(_Synthesizer):
 
     Equation: $A_t = W_2 \operatorname{ReLU}(W_1 x_t + b_1) + b_2 \in \mathbb{R}^n$, called dense in Tay et al. (2021).
         With `form=minus`, $A_t = W^T \operatorname{ReLU}(q_t)$ with one $W \in \mathbb{R}^{d_h \times n}$ for all heads.
-        Mixtures are as in `synthesizer_random`.
+        With `mix=plus` or `mix=plus_alpha`, scores are mixed with $q_t \cdot k_s$ as in `synthesizer_random`.
     Shapes: content_scores -> [B, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow (dense_minus).
     Deviations:

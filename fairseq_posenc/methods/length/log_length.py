@@ -32,7 +32,8 @@ class LogLength(PositionMethod):
         * The architecture posenc_log_length also has sinusoidal positions, because the factor does not distinguish positions.
     Cost: no parameters. L h parameters for ssmax, and L h more for its bias. The model can still use
         scaled_dot_product_attention.
-    Raises: PositionError for bias=, start= or share= without ssmax. PositionError for length= with start=.
+    Raises: PositionError for bias=, start= or share= without ssmax. PositionError if both options length and
+        start are set, because length then has no effect.
     """
 
     @dataclass(frozen=True)

@@ -82,6 +82,10 @@ class GatedAlibi(PositionMethod):
         return delta * total if self.dims.causal else -delta.abs() * total
 
     def _gates(self, vectors: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return softplus(u . x / sqrt(d_h)) for each side: [B, H, N, D] -> [B, H, sides, N], in float32 or wider."""
+        """Return softplus(u . x / sqrt(d_h)) for each side: [B, H, N, D] -> [B, H, sides, N], in float32 or wider.
+
+        The first side is for keys to the left of the query. If the attention is not causal, the second side is for keys to the
+        right. Each side has its own vector u.
+        """
         unit = F.normalize(at_least_float32(self.of_layer(vectors, ctx)), dim=-1)  # [H, sides, D]
         return F.softplus(at_least_float32(unit @ at_least_float32(x).mT) * self.dims.head_dim**-0.5)

@@ -49,7 +49,7 @@ class Huang1(PositionMethod):
         * Factors start at 1, because a start near 0 makes attention uniform. The paper does not state the initial values.
         * Distances beyond the table use its last factor.
         * Scores do not depend on the direction.
-        * The survey's formula for parameters belongs to methods 3 and 4. This method has one scalar per distance.
+        * The survey's number of parameters belongs to methods 3 and 4 of Huang et al. This method has one scalar per distance.
         * Decoder and cross-attention are extensions of this project.
     Cost: L h n parameters per stack, and one elementwise product with the scores per layer.
     Raises: PositionError for positions that are not integers.

@@ -106,7 +106,7 @@ class FourierRope(PositionMethod):
         return rotate(x, waves, x.size(-1) // 2, "halves")
 
     def _waves(self, at: Positions, width: int) -> Waves:
-        """Return mixed cosines and signed sines (see `Waves`), [B or 1, H, T, d_h] each."""
+        """Return the mixed cosines and the mixed, signed sines as `Waves`: two tensors [B or 1, H, T, d_h]."""
         sin, cos = (self._mixed(name, table) for name, table in zip(("sines", "cosines"), self.table(at).chunk(2, -1)))
         rest = (0, width // 2 - self.pairs)
         sin = F.pad(sin, rest, value=1.0 if self.options.zero == "code" else 0.0)

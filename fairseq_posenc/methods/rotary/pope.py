@@ -32,8 +32,8 @@ class Pope(PositionMethod):
         / \sqrt{d_h}$, $\theta_i = \mathrm{base}^{-i/d_r}$, $\delta_i$ a learned phase. Gopalakrishnan et al. (2025). $d_r$ is
         the number of channels of a head that have an angle. The sum has only these channels. Each of the other channels adds
         the product $q_{t,i} k_{s,i} / \sqrt{d_h}$ to the score.
-    Shapes: rotate [B, H, T, D] -> [B, H, T, 2 D], all cosines before all sines. With fraction, the width is D
-        plus the number of channels with an angle.
+    Shapes: rotate [B, H, T, D] -> [B, H, T, 2 D], all cosines before all sines. If the option fraction is
+        less than 1, the width is D plus the number of channels with an angle.
     Source: Summaries of Gopalakrishnan et al. (2025), whose text was not read. Code: x-transformers. Code:
         lucidrains/PoPE-pytorch.
     Deviations:

@@ -102,8 +102,8 @@ class RelativeStructure(PositionMethod):
         * Heads share tables by default. In the parameter count of the survey, each head has its own
           tables, and layers share the tables (share=layers).
         * Tokens of one word have r = 0. </s> is a child of the root in the tree.
-    Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S). O(S^2 depth) in the data loading
-        workers.
+    Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S). The data
+        loading workers compute the side input of a sentence in O(S^2) time.
     Raises: PositionError for keys=false with values=false.
     """
 

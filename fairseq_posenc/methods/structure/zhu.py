@@ -38,7 +38,7 @@ class StructuralTransformer(PositionMethod):
         * With graph=edges, paths are the shortest paths along or against edges. If there are several shortest paths, the method
           reads the path whose list of label numbers is the first in lexicographic order.
         * If two words are not connected by a path, all labels of the pair are missing.
-        * Two tokens of one word are siblings, as in the authors' code.
+        * The method treats two tokens of one word as siblings in the tree, as in the authors' code.
         * Pooling follows self-attention, as in the paper. The authors' code applies a convolution after
           self-attention instead of pooling.
         * Missing labels are zero vectors, and f has no dropout.
@@ -49,9 +49,9 @@ class StructuralTransformer(PositionMethod):
           the code.
     Cost: 2 (w d_h + d_h) + 2 w parameters per layer. f has 4 w^2 + w parameters per layer for convolution, and 3 w^2 + 128 (w +
         1) for attention. One table of labels per stack. f is computed for the distinct paths of a batch. The vectors of
-        word pairs are gathered in blocks. The method never stores a tensor [B, S, S, d_h]. O(S^2 depth) in the data loading
-        workers. On a CPU, the method reduces the training speed of a small model to 0.86 times the speed without the method (in
-        tokens per second). The factor is 0.75 if nearly all paths of a batch differ.
+        word pairs are gathered in blocks. The method never stores a tensor [B, S, S, d_h]. Computing the paths of a tree
+        takes O(S^3) time in the data loading workers. On a CPU, the method reduces the training speed of a small model to 0.86
+        times the speed without the method (in tokens per second). The factor is 0.75 if nearly all paths of a batch differ.
     Raises: PositionError if the data has no relations.
     """
 

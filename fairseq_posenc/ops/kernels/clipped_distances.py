@@ -76,7 +76,7 @@ class CollectClipped(torch.autograd.Function):
 
 
 def _at_once(x: Tensor, queries: Positions, keys: Positions) -> bool:
-    """Return whether all queries are computed at once.
+    """Return whether the result is computed for all queries at once, without blocks.
 
     A computation without blocks launches fewer kernels, but needs more memory. On a CPU, this memory would exceed the cache.
     """

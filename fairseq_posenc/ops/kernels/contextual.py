@@ -125,11 +125,11 @@ class InterpolatedBothWays(torch.autograd.Function):
 
     Keys after the query use the last P products. For these keys, the position is the sum of gates from the query to the key.
     Other keys use the first P products, in reverse order: position 0 has the index P - 1. For these keys, the position is the
-    sum of gates from the key to the query. The T queries are T consecutive keys.
-    Equation: e_s is the sum of the gates before key s, and t is the key of the query. The index of the product is
-        P - 1 - e_(t+1) + e_s for s <= t, and P - e_t + e_(s+1) for s > t. h_s is the gradient of the index of key s. f_s is the
-        sum of h_1 to h_s. The gradient of the gate of key s is -f_s for s < t, f_S - f_(s-1) for s > t, and f_S - 2 f_t for
-        s = t.
+    sum of gates from the key to the query. The T queries belong to T consecutive keys, from the key with index `first`.
+    Equation: e_s is the sum of the gates before key s. t is the index of the key that belongs to the query. The index of
+        the product is P - 1 - e_(t+1) + e_s for s <= t, and P - e_t + e_(s+1) for s > t. h_s is the gradient of the index of
+        key s. f_s is the sum of h_1 to h_s. The gradient of the gate of key s is -f_s for s < t, f_S - f_(s-1) for s > t, and
+        f_S - 2 f_t for s = t.
     Args:
         counts: as in `ContextualScores`.
         later: whether a key is after the query, bool [T, S].
@@ -195,5 +195,8 @@ def _images(x: Tensor) -> Tensor:
 
 
 def _grid(points: Tensor) -> Tensor:
-    """Return the coordinates of points [B, H, T, S]: [B H T, 1, S, 2]. An image of height 1 ignores the second coordinate."""
+    """Return the coordinates of points [B, H, T, S]: [B H T, 1, S, 2].
+
+    The second coordinate has no effect, because every image has the height 1.
+    """
     return points.flatten(0, 2)[:, None, :, None].expand(-1, -1, -1, 2)

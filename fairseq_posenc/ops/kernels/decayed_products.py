@@ -123,9 +123,9 @@ def _pairs(x: Tensor, level: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def _between(scores: Tensor, level: int) -> list[Tensor]:
-    """Return the scores of queries in second halves and keys in first halves: [B, H, T, T] -> [B, H, blocks, 2^l, 2^l] each.
+    """Return, for each pair of halves, the scores of queries in the second half and keys in the first half.
 
-    The list has the order of `_pairs`.
+    Shapes: [B, H, T, T] -> list of [B, H, blocks, 2^l, 2^l]. The list has the order of `_pairs`.
     """
     size = 2**level
     blocks = scores.size(3) // (2 * size)

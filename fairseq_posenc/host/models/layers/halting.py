@@ -31,8 +31,8 @@ class Halting(nn.Linear):
     Cost: d + 1 parameters per stack, and one run of the layer per step. In training, the model skips the remaining steps if all
         tokens of the batch have halted. In evaluation, the model runs all steps.
         A token that is decoded later can need more steps. In these steps, this token attends to the states of halted tokens.
-        In evaluation, teacher forcing and decoding therefore compute the same result. This result does not depend on the
-        other sentences of the batch.
+        In evaluation, the model computes these states, because it runs all steps. Teacher forcing and decoding therefore
+        compute the same result in evaluation. This result does not depend on the other sentences of the batch.
     """
 
     def __init__(self, width: int, how: str, epsilon: float, ponder_weight: float):
@@ -74,7 +74,10 @@ class Pondering:
         return self.read
 
     def after_step(self, x: Tensor) -> Tensor:
-        """Add the output `x` of the layer to the weighted output. Return the states [B, T, C] after this step."""
+        """Update the output of all steps with the output `x` of the layer. Return the states [B, T, C] after this step.
+
+        The new output of all steps is `weight` x + (1 - `weight`) times the previous output of all steps.
+        """
         x = torch.where(self.acting, x, self.read) if self.halting.copies else x
         weight = self.weight.to(x.dtype)
         self.output = x * weight + self.output * (1 - weight)

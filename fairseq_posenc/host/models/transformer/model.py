@@ -248,7 +248,7 @@ class PositionTransformer(TransformerModel):
             ) from None
 
     def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Raise Refusal for a checkpoint of stock fairseq with other positions.
+        """Raise Refusal if a checkpoint of stock fairseq does not fit the position specs of this model.
 
         Without learned positions, such a checkpoint does not record whether the model has sinusoidal positions or none. In this
         case, both specs are accepted.
@@ -392,8 +392,9 @@ def _refuse_layer_options(args: argparse.Namespace) -> None:
 def _refuse_global_layers(args: argparse.Namespace, model: PositionTransformer) -> None:
     """Raise Refusal if --*-global-layers exceeds the number of layers, or if the layers are tied.
 
-    --*-global-layers adds a second attention, the global attention, to the last layers. Also raise Refusal if no method
-    restricts the first attention of one of these layers to a sentence. Both attentions would then have the same mask.
+    --*-global-layers adds a second attention, the global attention, to the last layers. In each of these layers,
+    a method must restrict the first attention to a sentence. Otherwise, both attentions would have the same mask, and the
+    function also raises Refusal.
     """
     sites = {"encoder": model.encoder.position, "decoder": model.decoder.position, "cross": model.decoder.cross_position}
     for site, positions in sites.items():
