@@ -9,7 +9,10 @@ HEAD = WIDTH // HEADS
 
 
 def build(spec: str, site: str = "encoder"):
-    """Return an attention module of this project in evaluation, with biases and tables large enough to have a visible effect."""
+    """Return an attention module of this project in evaluation mode, with random parameters.
+
+    The parameters are so large that biases and tables have a visible effect.
+    """
     attention = posenc.build_attention(spec, WIDTH, HEADS, site=site).eval()
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -46,9 +49,9 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 def matters(ours, x: torch.Tensor, without: str = "none") -> None:
-    """Fail if the attention is nearly equal to the attention of another spec.
+    """Fail if the attention weights nearly equal the weights that the spec `without` gives.
 
-    A comparison would then not detect an error in the positions.
+    With nearly equal weights, a comparison with the other library would not detect errors in the positions.
     """
     plain = build(without, ours.positions.site)
     plain.load_state_dict(ours.state_dict(), strict=False)
@@ -56,7 +59,10 @@ def matters(ours, x: torch.Tensor, without: str = "none") -> None:
 
 
 def directed(ours, x: torch.Tensor) -> None:
-    """Fail if distances with the opposite sign would have nearly the same effect on attention to earlier keys."""
+    """Fail if the attention weights stay nearly equal when the sign of every distance changes.
+
+    Each query attends to itself and to earlier keys.
+    """
     x, back = x.transpose(0, 1), torch.arange(LENGTH).flip(0)
     here, turned = (ours.scores(x, x, *ids).masked_fill(future(), -torch.inf).softmax(-1) for ids in ((), (back, back)))
     assert (here - turned).abs().max() > 0.05

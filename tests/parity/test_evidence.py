@@ -1,4 +1,7 @@
-"""Every card with evidence "peer" has a parity test here whose name contains the method. No other card has such a test."""
+"""Every method with the evidence "peer" has a test in this folder. Methods with other evidence have no such test.
+
+The name of the test begins with `test_` and the name of the method.
+"""
 
 import re
 from pathlib import Path
@@ -7,9 +10,9 @@ import fairseq_posenc as posenc
 
 
 def peers() -> set:
-    """Return the methods whose name is the beginning of the name of a test in this folder.
+    """Return every method that has a test in this folder: `test_METHOD`, or a name that begins with `test_METHOD_`.
 
-    If several methods match, such as alibi and alibi_symmetric, the longest name counts.
+    If several methods match a test, such as alibi and alibi_symmetric, the longest name counts.
     """
     others = [path for path in Path(__file__).parent.glob("test_*.py") if path.name != Path(__file__).name]
     sources = [path.read_text(encoding="utf-8") for path in others]

@@ -1,7 +1,7 @@
-"""Compare with fairseq's `transformer` with sinusoidal, learned and no positions, and with attention modules of its speech
-models.
+"""Compare with stock fairseq: `transformer` with sinusoidal positions, learned positions or no positions.
 
-Checkpoints of fairseq load. Logits, loss, gradients, alignments and every step of decoding are then equal.
+This project can load checkpoints of stock fairseq. Logits, loss, gradients, alignments and every decoding step are then equal.
+The attention module of fairseq's speech models is also compared.
 """
 
 import copy
@@ -67,14 +67,20 @@ def build(arch: str, *flags: str):
 
 
 def enlarge(model) -> None:
-    """Add noise to all parameters. Biases start at zero, so without the noise, errors in their terms would have no effect."""
+    """Add noise to all parameters.
+
+    Biases are initially zero. Without the noise, a wrong use of a bias would have no effect.
+    """
     torch.manual_seed(1)
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
 
 
 def batch(seed: int = 0) -> dict:
-    """Return sentences of 3 to 20 tokens. Sources are padded on the left, as in fairseq's batches."""
+    """Return a batch of four sentence pairs. Sources are padded on the left, as in fairseq's batches.
+
+    Sources have 3 to 20 tokens, and targets have 1 to 17 tokens.
+    """
     random = torch.Generator().manual_seed(seed)
 
     def sentences(lengths) -> list:
@@ -143,7 +149,11 @@ def gradients_agree(models) -> None:
 
 
 def decoding_agrees(models) -> None:
-    """Compare every decoding step of two sources with two beams, also after reordering. Then compare with teacher forcing."""
+    """Compare every decoding step of both models, for two sources with two beams each.
+
+    The beams are reordered after steps 3 and 8. The later steps of each model must also equal a forward pass with teacher
+    forcing.
+    """
     net_input, found = batch()["net_input"], []
     beams = torch.tensor([0, 0, 2, 2])
     swaps = {3: torch.tensor([1, 0, 2, 2]), 8: torch.tensor([0, 0, 3, 2])}
@@ -255,7 +265,10 @@ def test_stock_checkpoints_of_other_positions_are_refused(method, stock_flags, o
 
 @pytest.mark.parametrize("key, value", [("_float_tensor", torch.ones(1)), ("weights", torch.ones(32, 16))])
 def test_older_checkpoints_bring_a_trace_of_the_sinusoidal_table(key, value):
-    """Checkpoints of official releases contain a buffer, not the table. Checkpoints of early releases contain the table."""
+    """Checkpoints of official releases contain the buffer `_float_tensor`. Checkpoints of early releases contain the table.
+
+    Both kinds of checkpoints can be loaded.
+    """
     stock, _ = build("transformer")
     ours, _ = build("posenc_transformer")
     given = {**stock.state_dict(), **{f"{side}.embed_positions.{key}": value for side in ("encoder", "decoder")}}

@@ -43,7 +43,10 @@ from .attentions import BATCH, HEAD, HEADS, LENGTH, WIDTH, attend, build, copy, 
 
 
 def forbid(mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask that transformers adds to scores, from a boolean mask that is True for forbidden keys."""
+    """Convert a boolean mask to the mask that modules of Hugging Face add to scores.
+
+    The boolean mask is True for forbidden keys.
+    """
     return torch.zeros(mask.shape).masked_fill(mask, torch.finfo(torch.float32).min)
 
 
@@ -307,7 +310,10 @@ def test_rope_interleaved_of_gpt_j(rotated, x):
 
 @pytest.mark.parametrize("layout", ["halves", "interleaved"])
 def test_rope_far_from_the_start(layout):
-    """These positions are beyond all tables. The expected angles are computed in float64, the result is compared in float32."""
+    """The position 100000 is beyond the table of sinusoids.
+
+    The expected angles are computed in float64. The result is compared in float32.
+    """
     method = build(f"rope:layout={layout}").position
     far = torch.tensor([[0, 1, 1023, 1024, 100_000]])
     q = torch.randn(1, HEADS, far.size(1), HEAD)
@@ -320,7 +326,7 @@ def test_rope_far_from_the_start(layout):
     same(method.rotate("query", q, at, AttentionContext(at, at)), expected.float())
 
 
-# --- rotary, stretched ---
+# --- rotary, with scaled frequencies ---
 
 
 def llama(width: int, heads: int, scaling: str, factor: float, base: float, trained: int, **more) -> LlamaConfig:
@@ -346,11 +352,11 @@ def llama(width: int, heads: int, scaling: str, factor: float, base: float, trai
         ("dynamic", 4.0, 500.0, 100, 101, 0.5),
         ("llama3", 8.0, 500000.0, 8192, 1, 1.0),  # as Llama 3.1
         ("llama3", 4.0, 10000.0, 64, 1, 0.5),
-        ("ntk", 3.0, 10000.0, None, 2, 1.0),  # ntk with factor f equals dynamic with f - 1 at length 2 L_0
+        ("ntk", 3.0, 10000.0, None, 2, 1.0),  # ntk with factor f equals dynamic with factor f - 1 at twice `trained`
     ],
 )
 def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fraction):
-    """The frequencies are measured at position 1 of a sentence, with heads as wide as in practice."""
+    """The rotation angles at position 1 are the frequencies. The head has 64 channels, as in practice."""
     width = 64
     spec = f"rope_scaled:scaling={scaling},factor={factor},base={base},fraction={fraction}"
     method = posenc.build_attention(f"{spec},trained={trained}" if trained else spec, width, 1).position
@@ -370,7 +376,10 @@ def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fractio
 
 
 def scaled_pair(scaling: str, site: str, trained: int):
-    """Return a pair of modules with a small base, because slow pairs would hardly rotate in short sentences."""
+    """Return the attention modules of this project and of Hugging Face, with a small rotary base.
+
+    With the usual base, channel pairs with low frequencies would hardly rotate in short sentences.
+    """
     spec = f"rope_scaled:scaling={scaling},factor=4,base=100"
     ours = build(spec if scaling == "linear" else f"{spec},trained={trained}", site)
     theirs = LlamaAttention(llama(WIDTH, HEADS, scaling, 4.0, 100.0, trained), layer_idx=0).eval()
@@ -415,7 +424,10 @@ def test_rope_scaled_dynamic_attention_of_encoders(x, padding):
 
 
 def test_rope_scaled_dynamic_attention_of_decoders(x):
-    """Hugging Face receives the sentence up to each query. Its last output equals the output of this query."""
+    """For each query, Hugging Face's module receives the sentence up to this query.
+
+    The last output of this module equals the output of this project for the query.
+    """
     ours, theirs = scaled_pair("dynamic", "decoder", 5)
     matters(ours, x, "rope:base=100")
     directed(ours, x)
@@ -463,7 +475,7 @@ def test_alibi_bias_is_that_of_bloom_up_to_a_constant_of_every_query():
 
 @pytest.mark.parametrize("rows, columns, row_width", [(4, 4, 8), (3, 7, 20), (13, 1, 16)])
 def test_axial_positions_of_reformer(rows, columns, row_width):
-    """One sentence does not fill the grid."""
+    """The sentence has 13 tokens. The last grid has 13 positions, and the other grids have more positions."""
     config = SimpleNamespace(
         axial_pos_shape=(rows, columns), axial_pos_embds_dim=(row_width, WIDTH - row_width), hidden_dropout_prob=0.0,
         hidden_size=WIDTH, attn_layers=["local"], local_attn_chunk_length=1, lsh_attn_chunk_length=1,

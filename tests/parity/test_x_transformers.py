@@ -25,7 +25,10 @@ def pair(spec: str, site: str, **how):
 
 
 def agree(ours, theirs, x, padding, **how) -> None:
-    """Compare outputs at words. The output of x-transformers at padding is zero."""
+    """Compare the attention weights, and the outputs of all tokens that are not padding.
+
+    At padding, the output of x-transformers is zero.
+    """
     out, steps = theirs(x, mask=~padding, return_intermediates=True, **how)
     found, mean = attend(ours, x, padding)
     same(found[~padding], out[~padding])
@@ -85,7 +88,10 @@ def test_xpos_attention(scale_base, x, padding):
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 @pytest.mark.parametrize("scaling, theirs_factor", [("linear", "interpolation_factor"), ("ntk", "base_rescale_factor")])
 def test_rope_scaled_attention(scaling, theirs_factor, site, x, padding):
-    """A small base is used, because slow pairs would hardly rotate in short sentences."""
+    """The rotary base is small.
+
+    With the usual base, channel pairs with low frequencies would hardly rotate in short sentences.
+    """
     ours, theirs = pair(f"rope_scaled:scaling={scaling},factor=3,base=50,layout=interleaved", site)
     rotary = RotaryEmbedding(HEAD, base=50, **{theirs_factor: 3})
     matters(ours, x, "rope:base=50,layout=interleaved")
@@ -95,7 +101,7 @@ def test_rope_scaled_attention(scaling, theirs_factor, site, x, padding):
 
 @pytest.mark.parametrize("start", [1.0, WIDTH**-0.5])
 def test_scaled_sinusoidal_positions(start, x):
-    """Both modules use the initial scale of this project."""
+    """Both modules have the same scale: the value of this project's option `start`."""
     ours, theirs = (
         parsing.build(f"scaled_sinusoidal:start={start}", Dims(WIDTH, HEADS), "encoder")[0],
         ScaledSinusoidalEmbedding(WIDTH),

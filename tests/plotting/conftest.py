@@ -1,4 +1,4 @@
-"""A function that runs the command, and a run to plot."""
+"""Fixtures: a function that runs a posenc command, and a training run whose positions the tests plot."""
 
 import pytest
 

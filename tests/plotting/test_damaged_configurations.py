@@ -10,7 +10,10 @@ import torch
 
 
 def section(name, **changes):
-    """Change entries of a section of the configuration. A section is a dictionary or a Namespace."""
+    """Return a function that changes entries of one section of the configuration in a checkpoint.
+
+    A section is a dictionary or a Namespace.
+    """
 
     def change(state):
         found = state["cfg"][name]

@@ -58,7 +58,8 @@ def test_sinusoids_are_alike_by_the_mean_cosine_of_their_angles():
 def test_positions_that_multiply_words_are_alike_as_those_of_one_word():
     """Complex embeddings rotate each pair of channels.
 
-    The cosine of one word at two positions is the mean, over pairs, of the cosine of the angle between the two rotations.
+    The cosine similarity of one word at two positions is a mean over the pairs. The term of a pair is the cosine of the angle
+    between its two rotations.
     """
     found = drawn("complex:frequencies=dimension,learned=false")
     assert found.quantity == quantities.COSINE
@@ -97,12 +98,12 @@ def test_gaussian_is_the_density_around_a_neighbour():
 
 
 def test_compressed_keys_are_spread_over_the_keys_again():
-    """With equal content, compressed keys differ only in their positions."""
+    """All keys have equal content. Compressed keys differ only in the sum of their mixing weights and in their positions."""
     positions = fresh("diet_linformer:rank=3", "encoder", LENGTH)
     method = positions.methods[0]
     (matrix,) = matrices(positions, LENGTH)
     mixer = method.key_mixer[0, :, :LENGTH].double()
-    # A compressed key is the content times this number. The scaled product of the content with itself is 1.
+    # A compressed key is the content times the sum of its mixing weights. The scaled product of the content with itself is 1.
     content = mixer.sum(1)
     for head in range(8):
         bias = method.query_positions[0, head, :LENGTH].double() @ method.key_positions[0, head].double().T

@@ -88,7 +88,7 @@ def test_a_run_shows_its_learned_parameters(posenc, run_folder, tmp_path):
     torch.testing.assert_close(found[0].values[3, 3], weight[0, :, 0].mean())
     torch.testing.assert_close(found[0].values[3, 4], weight[0, :, 17].mean())
     (second,) = panels.of_sources([str(run_folder)], 12, site="encoder", layer=1)
-    assert second.title == "t5"  # although the decoder has only one layer
+    assert second.title == "t5"  # the decoder has only layer 0
     path = tmp_path / "run.png"
     assert posenc("plot", run_folder / "checkpoint_last.pt", "--site", "cross", "--output", path)[0] == 0 and path.exists()
 

@@ -43,7 +43,7 @@ def arguments(**options) -> Namespace:
 def build(seed: int = 0, **options) -> PNATModel:
     torch.manual_seed(seed)
     model = ARCH_MODEL_REGISTRY["posenc_pnat_tiny"].build_model(arguments(**options), task())
-    with torch.no_grad():  # if the model reads padding, the error is then visible
+    with torch.no_grad():  # with a random embedding, it is visible if the model reads padding
         model.encoder.embed_tokens.weight[PAD].normal_()
     return model.eval()
 

@@ -1,4 +1,7 @@
-"""The bridges, compared with loops that follow their equations, and tested with padding."""
+"""The bridges of PNAT, which compute decoder inputs from source vectors.
+
+The bridges are compared with loops that follow the equations, and tested with padding.
+"""
 
 import math
 

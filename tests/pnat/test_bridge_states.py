@@ -1,4 +1,7 @@
-"""The vectors that the bridge reads: encoder outputs, embeddings with sinusoids, or embeddings only."""
+"""The source vectors from which the bridge of PNAT computes decoder inputs.
+
+These vectors are encoder outputs, embeddings with sinusoids, or embeddings only.
+"""
 
 import math
 

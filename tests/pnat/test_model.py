@@ -75,7 +75,10 @@ def test_generation_of_a_sentence_alone_is_as_in_a_batch(model, side):
 
 @pytest.mark.parametrize("predictor", PREDICTORS)
 def test_moving_the_inputs_is_giving_each_the_position_where_it_stands(predictor):
-    """If the inputs stay and their position vectors are permuted instead, the logits are the same."""
+    """The model moves the inputs to the predicted positions.
+
+    The logits are the same if the inputs are not moved, and each input receives the vector of its predicted position.
+    """
     model = build(position_predictor=predictor, decoder_position="sinusoidal")
     source, target = batch(sentences(*SOURCES)), batch(sentences(*TARGETS, seed=2))
     encoder_out = model.encoder(source)
@@ -86,7 +89,7 @@ def test_moving_the_inputs_is_giving_each_the_position_where_it_stands(predictor
     table = model.decoder.position.methods[0]
 
     def stay(x, tokens, ctx):
-        """Return the sinusoid of the target position of each input."""
+        """Add to each input the sinusoid of its target position."""
         zeros = torch.zeros_like(x[:1])
         rows = type(table).embed(table, zeros, tokens, ctx)[0]  # [T, C]
         return x + rows[placement.z]

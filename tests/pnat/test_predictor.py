@@ -1,4 +1,4 @@
-"""The three heads: their training targets, and the permutations that they predict."""
+"""The three heads of the position predictor: their training targets, and the permutations that they predict."""
 
 import pytest
 import torch
@@ -94,7 +94,10 @@ def test_matching_scores_every_input_at_every_position():
 
 
 def test_pointer_depends_on_what_it_has_placed():
-    """The authors' code has no tanh. The ranking of the inputs would then not depend on the inputs that were placed before."""
+    """Without tanh, the ranking of the inputs would not depend on the inputs that were placed before.
+
+    The score in the authors' code has no tanh.
+    """
     torch.manual_seed(1)
     head = Pointer(WIDTH)
     r, inner = (x[1:] for x in some(count=2, length=8))
@@ -137,7 +140,10 @@ def test_relative_classes_follow_their_equation():
 
 
 def test_the_order_of_two_inputs_is_the_larger_total_probability(monkeypatch):
-    """The most probable class of the first input is -2 (probability 0.4), but classes 1 and 2 have 0.6 together."""
+    """The most probable class of the first input, relative to the second input, is -2 (probability 0.4).
+
+    Classes 1 and 2 together have the probability 0.6. The first input therefore follows the second input.
+    """
     head = RelativeClasses(WIDTH, 2)
     earlier = torch.tensor([0.4, 1e-9, 0.3, 0.3]).log()
     logits = torch.zeros(1, 4, 4, 4)

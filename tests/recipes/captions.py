@@ -70,7 +70,7 @@ class Recipe(Process):
         return torch.load(self.checkpoint(**place), weights_only=True)
 
     def beside(self, out, **options):
-        """Return another output folder with the same prepared data."""
+        """Copy the prepared data into another output folder. Return a recipe with this folder."""
         out.mkdir()
         for name in ("text", "data"):
             shutil.copytree(self.out / name, out / name)

@@ -40,7 +40,10 @@ TOKENS = 512  # tokens of a batch
 
 
 def measure(network: Network, prepared: Recipe, out: Path, setting: tuple) -> dict:
-    """Return the seconds and the sent bytes of an update."""
+    """Return the setting, the number of parameters, the median seconds per update, and the sent bytes per update.
+
+    The sent bytes are divided by the size of the gradients in fp32. With two machines, the larger number counts.
+    """
     machines, processes, batches, options = setting
     given = f"--log-interval 1 --max-update {UPDATES} {options}".strip()
     recipe = prepared.beside(
@@ -79,7 +82,7 @@ def measure(network: Network, prepared: Recipe, out: Path, setting: tuple) -> di
 
 
 def render(found: dict) -> str:
-    """Return the table in Markdown, with a sentence about the measurement."""
+    """Return the table in Markdown, after a paragraph about the measurement."""
     columns = {
         "machines": lambda row: row["machines"],
         "processes on each": lambda row: row["processes"],

@@ -71,7 +71,7 @@ class Network:
 class SlowNetwork(Network):
     """A network in which packets from machine 0 to machine 1 take `delay` seconds. While `cut` is set, packets are lost."""
 
-    _CREATE, _PLAIN = 0x400454CA, 0x1001  # TUNSETIFF. IFF_TUN and IFF_NO_PI of Linux
+    _CREATE, _PLAIN = 0x400454CA, 0x1001  # constants of Linux: TUNSETIFF, and IFF_TUN | IFF_NO_PI
 
     def __init__(self, delay):
         super().__init__()

@@ -1,4 +1,6 @@
-"""A small mirror of WMT18. Paths, archives and members are named as in the public WMT18, but for more languages.
+"""A small mirror of WMT18. Paths, archives and members are named as in the public WMT18.
+
+Every training archive also contains files that the recipe does not read, such as a French text.
 
 python -m tests.recipes.news FOLDER PAIRS     writes a mirror with PAIRS training pairs and a vocabulary as large as in news
 """
@@ -44,7 +46,11 @@ def news(seed: int, count: int) -> dict[str, list[str]]:
 
 
 def in_all_languages(english: list[list[str]]) -> dict[str, list[str]]:
-    """Convert to the other languages: words in reverse order, with reversed letters. Czech has one more letter."""
+    """Return the sentences in English, German and Czech.
+
+    German and Czech sentences have the words in reverse order, with reversed letters. Every Czech word also ends with one more
+    letter.
+    """
     turned = [[word[::-1] for word in reversed(sentence)] for sentence in english]
     found = {"en": english, "de": turned, "cs": [[f"{word}ě" for word in sentence] for sentence in turned]}
     return {language: [" ".join(sentence).capitalize() + "." for sentence in text] for language, text in found.items()}
@@ -62,7 +68,8 @@ def sgm(lines: list[str], kind: str) -> bytes:
 
 def tgz(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, mode, **({"compresslevel": 1} if mode == "w:gz" else {})) as archive:  # also for millions of pairs
+    # level 1 is fast enough for millions of sentence pairs
+    with tarfile.open(path, mode, **({"compresslevel": 1} if mode == "w:gz" else {})) as archive:
         for name, body in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(body)
@@ -108,7 +115,10 @@ def dirty(pairs: dict[str, list[str]]) -> None:
 
 
 def write_czeng(folder: Path) -> None:
-    """Write two tar files of gzipped lines. The script excludes blocks 7 and 8, which are not part of CzEng 1.7."""
+    """Write two tar files of gzipped lines, and the script convert_czeng16_to_17.pl.
+
+    The script lists blocks 7 and 8, which are not part of CzEng 1.7.
+    """
     pairs = sentences(1, 40)
     rows = [
         f"subtitles-b{number % 10}-00train-f1\t0.9\t{cs}\t{en}\n" for number, (cs, en) in enumerate(zip(pairs["cs"], pairs["en"]))

@@ -29,8 +29,8 @@ def take_interrupts():
 class Process:
     """A recipe in one output folder and in its own process group.
 
-    Unless POSENC_BIN is set, its programs are forked from a server (tests/forked). Unless POSENC_METHODS is set, the server has
-    already imported the plugin.
+    By default, a server forks the programs of the recipe (tests/forked), and the server has already imported the plugin. With
+    POSENC_METHODS, the server has not imported the plugin. With POSENC_BIN, the programs in the folder POSENC_BIN are used.
     """
 
     def __init__(self, command, out, **options):
@@ -86,7 +86,8 @@ class Process:
     def kill_in_every_stage(self, *chosen, **options):
         """Kill the recipe in every stage, as soon as the stage changes a file.
 
-        If the stage has already written its stamp, the stamp is removed.
+        If the stage has already written its stamp (the file .NAME.done), the stamp is removed. The next start of the recipe
+        completes the stage. The new stamp is also removed, as if the recipe had been killed directly before the stamp.
         """
         unstamped = None
         for folder, name in self.stages(*chosen, **options):

@@ -22,7 +22,10 @@ MICRO = {
 
 
 def write(folder, languages=("pt-BR", "en")):
-    """Write sentences of random words. The second language is reversed. One test set is gzipped and has two references."""
+    """Write sentences of random words. In the second language, the words are in reverse order.
+
+    The test set `web` has two references, and one of these references is gzipped.
+    """
     draw = random.Random(1)
     words = ["".join(draw.choices("abdegiklmnorstu", k=draw.randint(2, 6))) for _ in range(40)]
     folder.mkdir()

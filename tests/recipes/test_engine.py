@@ -158,7 +158,7 @@ def test_one_recipe_at_a_time(tmp_path):
     assert refused.returncode == 1 and f"{tmp_path}: in use" in refused.stderr
 
 
-#: opens OUT with this value of SHARE, prints a line, and waits for its input
+#: opens OUT with the value of SHARE from the environment, prints a line, and waits for a line of input
 OPENED = 'read_arguments "$@"; option OUT text "" "output folder"; one_worker; open_output; echo opened; read -r'
 
 #: lets flock fail at once, instead of after 5 seconds
@@ -248,7 +248,7 @@ def test_progress_shows_a_loss_that_is_no_number():
     assert "update 50, loss nan, 10 tokens/s" in bash("progress <<<'loss=nan, wps=10, num_updates=50, lr=1'").stdout
 
 
-#: a training run with a checkpoint, started with COLOUR=red. It prints its options instead of running fairseq-train
+#: starts or continues a training run in OUT. It prints `launched` instead of running fairseq-train
 TRAINING = """
 NODE_RANK=0 TRAIN_OPTIONS= bin=$BIN user_dir=fairseq_posenc stage_settings=COLOUR data=$OUT/data
 launch() { echo launched; }

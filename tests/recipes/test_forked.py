@@ -1,4 +1,4 @@
-"""Forked programs behave like started programs. Other tests rely on this."""
+"""Programs that the server of tests/forked forks behave like newly started programs. Other tests rely on this."""
 
 import atexit
 import fcntl

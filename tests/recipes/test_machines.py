@@ -137,7 +137,7 @@ def test_half_precision_sends_half_of_it(network, one, tmp_path):
 
 
 def test_with_two_processes_and_a_folder_on_each_machine(network, one, tmp_path):
-    """Machine 1 prepares its own data. A rendezvous replaces the address of machine 0."""
+    """Machine 1 prepares its own data. The option RDZV replaces MASTER_ADDR."""
     first = one.beside(tmp_path / "first")
     second = Recipe(one.corpus, tmp_path / "second", **one.options)
     pair = Pair(network, first, second, PROCS="2", RDZV="10.77.0.1:29501")
@@ -155,7 +155,7 @@ def test_with_two_processes_and_a_folder_on_each_machine(network, one, tmp_path)
 
 
 def test_a_finished_training_without_its_stamp_trains_no_more(network, two, tmp_path):
-    """Only machine 0 lacks the stamp, because it was killed at the last moment. Machine 1 has no checkpoints."""
+    """Both machines lack the stamp, as if they had been killed directly before writing it. Machine 1 has no checkpoints."""
     first, second = (two.beside(tmp_path / name, EPOCHS="9") for name in ("first", "second"))
     pair = Pair(network, first, second, TRAIN_OPTIONS=f"{two.options['TRAIN_OPTIONS']} --max-update 3")
     pair.start().finish()
@@ -236,7 +236,8 @@ def test_a_difference_is_named_before_the_first_update(network, one, tmp_path):
 def test_a_machine_that_does_not_come_is_named(network, one, tmp_path):
     """Start four training runs at the same time. Each fails for another reason.
 
-    Machines wait for 3 seconds. If another program answers on the port, the recipe stops torchrun 20 seconds later.
+    Machines wait for 3 seconds. If another program answers on the port, torchrun can wait without a limit. The recipe then
+    stops torchrun 20 seconds after the end of these 3 seconds.
     """
     patience = {"WORKER_TIMEOUT": "3"}
     recipes = [one.beside(tmp_path / str(number)) for number in range(8)]

@@ -155,7 +155,10 @@ def test_other_languages_and_subwords():
 
 
 def test_more_test_sets_do_not_change_the_training_data():
-    """Runs with different TESTS can be compared, because test sets have separate data with the same subwords and dictionaries."""
+    """Additional test sets have a separate data folder, with the same subwords and dictionaries.
+
+    Runs with different TESTS can therefore be compared.
+    """
     options = {"TARGET": "de", "METHODS": "none", "OUT": "runs/x"}
     plain, found = commands(**options), commands(**options, TESTS="test_2017_flickr test_2017_mscoco")
     assert [command for command in plain if command not in found and "score" not in command] == []
@@ -328,7 +331,7 @@ def test_the_output_folder_may_have_any_name(captions, tmp_path):
     assert recipe.run(BEAM="3").count("done before") == 4
 
 
-# --- killed, or out of room ---
+# --- killed, or a full disk ---
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ CASES = [
 
 
 def refused(done):
-    """Return the one line of error of a recipe."""
+    """Check that the recipe failed and printed only one line of error. Return this line."""
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, done.stdout + done.stderr
     return done.stderr
 
@@ -38,10 +38,11 @@ NO_NUMBERS = ["1e99", "08", "-1", "0x10", "1 +1", "  ", "٣"]
 
 @pytest.mark.parametrize("recipe, variant", CASES)
 def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
-    """Options are set by arguments and in the environment. If a number is required, the error is one line with the option.
+    """Set every option to values that contain commands, as an argument and in the environment. No command may run.
 
-    The first value runs a command if Bash evaluates it as arithmetic. The second value runs commands if Bash evaluates it in
-    another way. With settings such as DATA=multi30k, the test uses only options whose declaration depends on these settings.
+    The first value runs a command if Bash evaluates the value as arithmetic. The second value also contains command
+    substitutions. If an option requires a number, the error is one line that names the option. With settings such as
+    DATA=multi30k, the test uses only options whose declaration depends on these settings.
     """
     trap = tmp_path / "trap"
     arithmetic = f"PATH[$(touch {trap})0]"

@@ -1,4 +1,4 @@
-"""Several workers: processes on a CPU have the result of one process. Machines find each other through torchrun or SLURM."""
+"""Several workers. Several processes on a CPU give the same result as one process. torchrun or SLURM connects machines."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_others(one, tmp_path):
-    # POSENC_BIN prevents forked programs, because each worker must end separately.
+    # With POSENC_BIN, programs are started and not forked. Each worker must end separately.
     two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")
     two.wait_until(lambda: "num_updates=6," in two.log())
     (worker,) = workers(two, rank=1)
@@ -152,7 +152,10 @@ def test_every_recipe_with_rows_trains_on_several_machines_without_gpus(recipe):
 
 @pytest.mark.parametrize("per_machine", [1, 2])
 def test_ranks_on_machines_without_gpus(monkeypatch, tmp_path, per_machine):
-    """torchrun numbers machines in any order. The recipe passes the number of the machine. srun sets the rank itself."""
+    """torchrun can number the machines in another order than the recipe.
+
+    The recipe therefore passes the number of the machine in POSENC_NODE_RANK. With srun, the rank is SLURM_PROCID.
+    """
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     ranks = {"WORLD_SIZE": 2 * per_machine, "LOCAL_WORLD_SIZE": per_machine, "LOCAL_RANK": per_machine - 1, "RANK": 0}
     for name, value in {"MASTER_ADDR": "m0", "MASTER_PORT": "29500", "POSENC_NODE_RANK": "1", **ranks}.items():

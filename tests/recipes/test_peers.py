@@ -29,7 +29,7 @@ def commands(*stages, **options):
 
 
 def measured(found):
-    """Return (folder, command without options of the helper) of every measured training run."""
+    """Return (folder, measured command) of every training run that recipes/lib/peers.py measures."""
     return [(words[3], words[4:]) for words in found if words[1:3] == ["recipes/lib/peers.py", "measure"]]
 
 
@@ -270,7 +270,7 @@ def test_no_table_of_unequal_models(tmp_path):
     assert "the numbers of parameters or the vocabularies differ" in helper("table", tmp_path, 2, 10, 1, status=1)
 
 
-#: prints what Eole prints, from its configuration. It counts the parameters of a Transformer with these sizes
+#: prints Eole's log for a configuration. The number of parameters is computed from the sizes in the configuration
 FAKE_EOLE = f"""#!{sys.executable}
 import json, sys
 config = json.load(open(sys.argv[-1]))

@@ -65,7 +65,7 @@ def test_the_recipe_has_the_options_of_the_committed_run(run):
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_new_option_does_not_separate_earlier_runs(folder):
-    """Rows of this version and of committed runs can be compared, because a run records no option that committed runs lack."""
+    """A new run records no option that committed runs lack. A report can therefore compare new runs with committed runs."""
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     run, record = next(iter(runs_of(folder).items()))
@@ -77,7 +77,10 @@ def test_a_new_option_does_not_separate_earlier_runs(folder):
 
 @pytest.fixture
 def committed(tmp_path, monkeypatch):
-    """Copy results of three seeds of sinusoidal. Return a function that writes a repeated run with changed fields."""
+    """Copy the results of five seeds of sinusoidal.
+
+    Return a function that writes a run with the content of one of these runs and with changed fields.
+    """
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "results/chance/multi30k_en-de", tmp_path / "results")
     runs = {f"{record.seed}": record for record in archive.find(tmp_path / "results").values()}

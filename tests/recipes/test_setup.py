@@ -26,7 +26,10 @@ def checkout(tmp_path):
 
 
 def test_an_environment_that_is_up_to_date_is_left_alone(checkout):
-    """The stamp contains the folder, the version of Python, and the installed packages."""
+    """The stamp contains the folder, the folder and version of Python, a checksum of three files, and the argument `test`.
+
+    The three files determine which packages are installed.
+    """
     files = "cat setup.py pyproject.toml constraints.txt | cksum"
     content = subprocess.run(files, shell=True, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
     (checkout / ".venv").mkdir()

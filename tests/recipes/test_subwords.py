@@ -1,4 +1,4 @@
-"""recipes/lib/spm.py: the pieces of a text, and the dictionary of these pieces from parts.py."""
+"""recipes/lib/spm.py splits text into pieces. recipes/lib/parts.py writes the dictionary of these pieces."""
 
 import subprocess
 
@@ -15,7 +15,7 @@ def script(name, *words):
 
 
 def prepare(folder, lines, rule="identity", sampled=1_000_000, vocabulary=60, kind="bpe"):
-    """Return the pieces of the lines, and the types of the dictionary that parts.py writes."""
+    """Return the English lines in pieces, the types of the dictionary that parts.py writes, and all pieces of the model."""
     for language in ("en", "de"):
         (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     texts = [folder / f"train.{language}" for language in ("en", "de")]

@@ -139,7 +139,7 @@ def test_wrong_options_are_one_line(options, line):
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1 and line in done.stderr
 
 
-# --- on a mirror in small ---
+# --- on a small mirror ---
 
 
 @pytest.fixture(scope="module")

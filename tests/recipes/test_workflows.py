@@ -1,4 +1,4 @@
-"""The workflows of .github parse, and every command in them also runs in a checkout."""
+"""The workflows in .github are valid YAML, and the program of every command exists in a checkout or in the environment."""
 
 import re
 import shlex

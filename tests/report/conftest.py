@@ -20,7 +20,7 @@ def posenc(capsys):
 
 @pytest.fixture
 def write(tmp_path):
-    """Return a function that writes records as runs. It returns the folder of the runs."""
+    """Return a function that writes records as runs. The function returns the folder of the runs."""
 
     def write_runs(*records):
         for number, record in enumerate(records):

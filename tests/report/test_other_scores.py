@@ -32,7 +32,7 @@ def scored(spec, seed=1, rate=0.3, **more):
 
 
 def rows(posenc, folder, *options):
-    """Return the cells of all tables by title and row."""
+    """Return the cells of all tables by title and row, and the printed report."""
     status, out, error = posenc("report", folder, "--full", "--samples", 200, *options)
     assert status == 0, error
     tables = {}
@@ -68,7 +68,10 @@ def test_ter_of_summed_counts_is_that_of_sacrebleu():
 
 @pytest.mark.parametrize("test", ["ar", "bs"])
 def test_ter_is_tested_over_sentences_as_by_sacrebleu(posenc, write, test):
-    """sacreBLEU compares rounded numbers. It therefore misses some samples whose difference equals the observed difference."""
+    """sacreBLEU counts a sample if its difference is larger than the observed difference.
+
+    This project also counts samples whose difference equals the observed difference.
+    """
     tables, _ = rows(posenc, write(scored("none", 1, 0.32), scored("t5", 1, 0.31)), "--test", test)
     cell = tables["Tests over sentences"]["t5"]["test TER"]
     systems = [(spec, runs.spoilt(TEXTS, rate, 1)) for spec, rate in (("none", 0.32), ("t5", 0.31))]

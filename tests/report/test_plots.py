@@ -33,7 +33,7 @@ def many(number):
 
 @pytest.fixture
 def figures(monkeypatch):
-    """Collect the drawn figures by name, in addition to their files."""
+    """Collect the drawn figures by name. The files of the figures are also returned as usual."""
     kept = {}
     saved = plotting._saved
 

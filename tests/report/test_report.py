@@ -34,7 +34,10 @@ def test_p_values_are_those_of_sacrebleu_on_the_text(two, samples):
 
 
 def test_the_bootstrap_takes_differences_in_both_directions(two):
-    """sacreBLEU's bootstrap takes absolute differences before it centres them. Its p-value is about half of this project's."""
+    """sacreBLEU's bootstrap takes absolute differences before it centres them.
+
+    The p-value of sacreBLEU is about half of the p-value of this project.
+    """
     references, one, other = two
     stored = [count(system, references) for system in (one, other)]
     _, results = PairedTest([("a", one), ("b", other)], {"b": BLEU()}, [references], "bs", 1000)()

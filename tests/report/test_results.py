@@ -33,7 +33,7 @@ def test_every_archive_has_a_report():
 
 
 def test_results_are_small():
-    """A checkout stays small. Git ignores the other files that the commands write."""
+    """The stored files must stay small. Files that Git ignores are not counted."""
     left_out = (ROOT / "results" / ".gitignore").read_text(encoding="utf-8").split()
     files = [path for path in (ROOT / "results").rglob("*") if path.is_file()]
     files = [path for path in files if not any(path.match(pattern) for pattern in left_out)]

@@ -1,4 +1,4 @@
-"""Seed variance in tables: intervals, tests and sentences, from the seeds of the table and from --seed-variance."""
+"""Seed variance in tables: intervals, tests and conclusions, from the runs of the table and from --seed-variance."""
 
 import csv
 import io
@@ -18,7 +18,10 @@ from tests.report.test_report import as_json
 
 @pytest.fixture
 def study(tmp_path):
-    """Return a function that writes runs into a second folder, next to the folder of the table. It returns the second folder."""
+    """Return a function that writes runs into a second folder, next to the folder of the table.
+
+    The function returns the second folder.
+    """
 
     def write_study(*records):
         for number, record in enumerate(records):

@@ -39,7 +39,10 @@ def record(spec, seed=1, bleu=40.0, parts=("test", "test_long"), **fields):
 
 @pytest.fixture
 def report(tmp_path, capsys):
-    """Return a function that writes records as runs and runs posenc report. It returns (status, printed lines, error)."""
+    """Return a function that writes records as runs, and then calls posenc report.
+
+    The function returns (status, printed lines, error).
+    """
 
     def make(*records, methods=()):
         for number, entry in enumerate(records):

@@ -38,7 +38,7 @@ def test_asked_and_given_tokens():
 
 
 def test_given_characters():
-    """Every word counts with one space."""
+    """The length in characters counts one space for every word."""
     found = lengths.parse(OUTPUT.format(HEADER.format("char")), HYPOTHESES, "test.out")
     assert Lengths.unpack(found["lengths"]).got == [8, 0, 4]
 

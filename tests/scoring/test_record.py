@@ -1,4 +1,4 @@
-"""score.json: content that does not follow the schema leads to one line, in every command that reads it."""
+"""Every command that reads score.json prints one line of error if the content does not follow the schema."""
 
 import json
 

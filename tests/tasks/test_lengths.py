@@ -306,7 +306,7 @@ def test_classes_are_differences_to_the_source(encoded):
 
 @pytest.mark.parametrize("least, wanted", [(0, [5, 1]), (1, [5, 1]), (3, [5, 3]), (6, [6, 6])])
 def test_predicted_lengths_are_at_least_the_minimum_length(encoded, lengths, least, wanted):
-    """fairseq forbids </s> before --min-len tokens, so that a shorter exact length has no hypothesis."""
+    """fairseq forbids </s> before --min-len tokens. With a shorter exact length, no hypothesis would be possible."""
     predictor = LengthPredictor(2, 1.0, stop_gradient=False)
     predictor.length = lambda likely, encoded: torch.tensor([5, 1])
     found = torch.nn.Module()
@@ -328,7 +328,10 @@ def test_the_gradient_may_stop_before_the_encoder(encoded, stopped):
 
 @pytest.fixture
 def validating(dictionary, tmp_path):
-    """Return a function that builds a task with --eval-bleu and a model with a length predictor. It returns the task."""
+    """Return a function that builds a task with --eval-bleu, and a model with a length predictor.
+
+    The function returns the task.
+    """
 
     def build(decoder: str, **options) -> PositionTranslation:
         for language in ("xx", "yy"):

@@ -1,4 +1,4 @@
-"""The task adds the side inputs that the model's methods read to every batch."""
+"""The translation task adds side inputs to every batch. The methods of the model read these side inputs."""
 
 import numpy as np
 import pytest
