@@ -70,10 +70,13 @@ class Running:
 
 @dataclasses.dataclass
 class Fairseq:
-    """Start fairseq's commands. Each has its own process and folder, with the plugin as --user-dir.
+    """Start fairseq's commands. Each command has its own process and folder.
 
-    The process has imported the plugin before the command reads --user-dir. If POSENC_METHODS is set, the command imports the
-    plugin itself. Tests in test_compat.py and test_training.py start fairseq's programs as users do.
+    All commands except fairseq-preprocess have the plugin's folder as --user-dir. A process is forked from a server that has
+    already imported the plugin. If `environment` contains POSENC_METHODS, the server has not imported the plugin. The command
+    then imports the plugin through --user-dir.
+
+    Tests in test_compat.py and test_training.py start fairseq's programs as users do.
     """
 
     folder: Path
@@ -131,7 +134,7 @@ class Fairseq:
 
     @staticmethod
     def rows(output: str, kind: str) -> dict[int, list[str]]:
-        """Return number of the sentence -> lines of fairseq-generate that start with this letter, such as H.
+        """Return a dictionary from sentence numbers to the output lines of this kind. The kind is a letter, such as H.
 
         With --nbest, a sentence has several lines.
         """

@@ -31,7 +31,7 @@ def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
 
 
 def refused(path: Path) -> str:
-    """Return the error line. Check that the archive remains, and that nothing else is in its folder or the parent folders."""
+    """Return the error line. Check that the archive's folder and its parent folder contain the same files as before."""
     before = sorted(path.parent.parent.rglob("*"))
     with pytest.raises(SystemExit) as stop:
         file_utils.load_archive_file(str(path))
@@ -43,7 +43,7 @@ def refused(path: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """Return a folder below another folder, so that a member outside it is detected."""
+    """Return a folder inside the temporary folder. A member that is written outside the returned folder is then detected."""
     (tmp_path / "models").mkdir()
     return tmp_path / "models"
 

@@ -48,7 +48,7 @@ def finish(process: subprocess.Popen) -> str:
 
 
 def refusal(process: subprocess.Popen) -> str:
-    """Return the last line of a command. The command must have failed with a clear line and without a traceback."""
+    """Return the last line of the command's output. Check that the command failed, and that the output has no traceback."""
     output = process.communicate(timeout=120)[0]
     assert process.returncode not in (0, None)
     assert "Traceback" not in output

@@ -16,7 +16,7 @@ def plain(fairseq, shaw) -> str:
 
 @pytest.fixture(scope="module")
 def numbers(fairseq, plain) -> dict:
-    """Return number of the sentence -> its source, its hypothesis and the score of the hypothesis."""
+    """Return a dictionary from the number of a sentence to its source, its hypothesis and the score of the hypothesis."""
     sources, rows = fairseq.rows(plain, "S"), fairseq.rows(plain, "H")
     split = {i: row[0].split("\t") for i, row in rows.items()}
     return {i: (sources[i][0], text, float(score)) for i, (score, text) in split.items()}
@@ -114,7 +114,7 @@ def test_the_long_test_set_decodes_too(fairseq, shaw):
 
 
 def alignments(fairseq, output: str) -> dict:
-    """Return number of the sentence -> pairs (source column, target column) of the best hypothesis."""
+    """Return a dictionary from sentence numbers to the pairs (source column, target column) of the best hypothesis."""
     return {i: [tuple(map(int, pair.split("-"))) for pair in rows[0].split()] for i, rows in fairseq.rows(output, "A").items()}
 
 
@@ -171,7 +171,7 @@ def test_a_checkpoint_loads_as_a_python_object(fairseq, shaw):
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 def test_the_hub_aligns_when_it_is_asked_to(fairseq, shaw, kind):
-    """Sentences without alignments come first. For them, attention computes no weights."""
+    """The first translation is without alignments. In this translation, attention computes no weights."""
     hub = PositionTransformer.from_pretrained(str(shaw.parent), shaw.name, data_name_or_path=str(fairseq.data))
     sentence = "a b c"
     expected = hub.translate([sentence], beam=2)

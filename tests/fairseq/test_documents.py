@@ -48,7 +48,7 @@ def fairseq(fairseq, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[*NAMES, *ROWS])
 def trained(request, fairseq, tmp_path_factory):
-    """Return a function that trains a model, and its checkpoints after two and four updates."""
+    """Train a model. Return the training function, and the folder with the checkpoints after two and four updates."""
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
 
     def train(save_dir, *options):

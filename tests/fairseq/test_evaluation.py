@@ -89,7 +89,7 @@ def test_literals_and_arithmetic_are_understood(text):
 
 
 def test_the_defaults_of_fairseq_are_understood():
-    """The test includes all texts of options that look like a list or a tuple."""
+    """The test evaluates string constants in modules of fairseq. Each of these constants looks like a list or a tuple."""
     texts = {
         node.value
         for name in modules_that_name("eval") | {"fairseq.models.wav2vec.wav2vec2", "fairseq.dataclass.configs"}

@@ -103,7 +103,7 @@ NAMES = {
 PREFIXES = ("subprocess.", "pickle.", "torch.hub.", "os.exec", "os.spawn", "hydra.utils.", "importlib.util.")
 METHODS = {"extractall", "extract", "unpack_archive", "Unpickler", "find_class"}
 MODULES = ("dill", "cloudpickle", "joblib", "shelve", "marshal", "runpy", "commands", "pty", "jsonpickle")
-# modules of which only some names matter
+# modules in which only some names may run code, a command or a pickle
 MEMBERS = ("os", "subprocess", "pickle", "importlib", "torch.hub", "yaml", "torch", "numpy")
 
 
@@ -174,7 +174,7 @@ def test_nothing_loads_fairseqs_examples():
 
 
 def test_the_shell_command_of_fasta_never_runs(fairseq, shaw, tmp_path):
-    """In fairseq, the language becomes part of a shell command."""
+    """For a FASTA file, fairseq inserts the path into a shell command. The name of a language is part of this path."""
     state, path = fairseq.state(shaw), tmp_path / "checkpoint.pt"
     language = "$(touch it-ran)"
     data = tmp_path / "data"

@@ -47,7 +47,7 @@ def hypotheses(output):
 
 
 def test_longer_sentences(reader):
-    """Source and reference have 1,500 tokens. The trained model and the task allow at most 20 and 1,024 tokens."""
+    """Source and reference have 1,500 tokens. The trained model allows at most 20 tokens, and the task at most 1,024 tokens."""
     train(reader, "posenc_t5_tiny", "short", "--max-source-positions", 20, "--max-target-positions", 20)
     words = (reader.folder / "data/train.en").read_text().split()
     for language in ("en", "de"):

@@ -305,7 +305,7 @@ def test_the_task_that_knows_no_lengths(fairseq, ldpe, tmp_path):
 
 @pytest.fixture(scope="module")
 def noisy(fairseq, tmp_path_factory):
-    """Return a function that trains a model with noise of lengths for eight updates. The first epoch has six updates."""
+    """Return a function that trains a model for eight updates with --length-noise 3. The first epoch has six updates."""
 
     def train(*options, folder=None, arch="posenc_ldpe_tiny"):
         folder = folder or tmp_path_factory.mktemp("noisy")

@@ -1,4 +1,4 @@
-"""Before a common training run, machines are compared. The message names every difference.
+"""Before several machines train one model, their options, data and code are compared. The message names every difference.
 
 The file also tests the messages about lost connections to machines.
 """
@@ -91,7 +91,7 @@ GLOO = "[x/pair.cc:534] Connection closed by peer [10.0.0.{}]:4321"
     "message, line",
     [
         (GLOO.format(3), "lost the connection to machine 2 (c)"),
-        (GLOO.format(1), "lost the connection to machine 1 (b) or machine 2 (c) ("),  # another worker of the same machine
+        (GLOO.format(1), "lost the connection to machine 1 (b) or machine 2 (c) ("),  # the peer is a worker of this machine
         ("Timed out waiting 8000ms for recv", "no answer from machine 1 (b) or machine 2 (c) within 8 seconds. "),
         ("NCCL error: remote process exited", "lost the connection to machine 1 (b) or machine 2 (c) (NCCL error"),
     ],

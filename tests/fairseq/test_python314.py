@@ -1,4 +1,7 @@
-"""fairseq and hydra on Python 3.14. The patches have the same effect on every version of Python, so that the tests run on all."""
+"""fairseq and hydra on Python 3.14.
+
+The patches have the same effect on every version of Python. The tests therefore run on every version.
+"""
 
 import argparse
 import dataclasses
@@ -115,7 +118,7 @@ def test_only_python_314_and_later_need_it(monkeypatch):
 
 
 def test_the_entry_point_does_not_import_the_package():
-    """If the package of `--user-dir` is already imported, fairseq does not register its models."""
+    """If the package of `--user-dir` is already imported, fairseq does not register the models of this package."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     value = project.split('[project.entry-points."torch.backends"]\n')[1].split('"')[1]
     code = f"""

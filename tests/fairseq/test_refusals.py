@@ -159,7 +159,7 @@ def test_members_of_an_ensemble_may_have_different_positions(fairseq, t5, tmp_pa
     assert len(fairseq.rows(output, "H")) == 6
 
 
-# --- sentences that are too long for a bounded method ---
+# --- sentences that are too long for a method with a maximum length ---
 # The longest sentences have 31 tokens in valid1 and test1, and 13 tokens in the other parts.
 
 SHORT = ["--max-source-positions", 20, "--max-target-positions", 20]

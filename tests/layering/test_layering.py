@@ -71,7 +71,7 @@ def test_the_core_never_names_fairseq(path):
 
 
 def loaded(code: str) -> set[str]:
-    """Return the modules of a new process after this code."""
+    """Run this code in a new process. Return the names of the modules that this process has imported."""
     done = subprocess.run(
         [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"],
         cwd=PACKAGE.parent, capture_output=True, text=True,

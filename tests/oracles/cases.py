@@ -34,7 +34,8 @@ ORACLES = [oracle for module in _MODULES for oracle in module.ORACLES]
 def cases(wanted) -> list:
     """Return (oracle, options, site) of every selected oracle.
 
-    Cases with other options, or at other sites than the first, are marked as variants. The quick tier skips variants.
+    A case is marked as a variant if its options are not the defaults, or if its site is not the first site for these options.
+    The quick tier of the tests skips variants.
     """
     return [
         pytest.param(

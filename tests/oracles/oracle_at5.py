@@ -6,7 +6,11 @@ from fairseq_posenc.testing.reference import Oracle, product
 
 
 def place_in_table(a: int, x: float, y: float, buckets: int, max_distance: float) -> float:
-    """Return beta, the real-valued bucket number of the distance a. x and y are the parameters that determine alpha and gamma."""
+    """Return beta, the real-valued bucket number of the distance a.
+
+    x and y are the parameters that determine alpha and gamma. Below alpha, beta equals the distance. gamma is the distance at
+    which beta reaches the number of buckets.
+    """
     alpha = 1 + (buckets - 2) / (1 + math.exp(-x))
     gamma = alpha + 1 + (max_distance - buckets / 2 - 1) * math.exp(y)
     beta = a if a < alpha else alpha + (buckets - alpha) * math.log(a / alpha) / math.log(gamma / alpha)

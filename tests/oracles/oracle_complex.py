@@ -9,7 +9,7 @@ from fairseq_posenc.testing.reference import Oracle
 
 
 def wave(amplitude: float, frequency: float, phase: float, t: float) -> complex:
-    """Return g(u, t) of one word and dimension."""
+    """Return g(u, t), the complex value of one dimension of word u at position t."""
     return amplitude * cmath.exp(1j * (frequency * t + phase))
 
 

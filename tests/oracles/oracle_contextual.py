@@ -49,7 +49,7 @@ def row_forgetting(q, k, column, seen, at):
     """Forget gates (Lin et al. 2025): the bias of a key is the sum of the logarithms of the gates from the key to the query."""
 
     def forgotten(first, last, name):
-        """Return the sum over the words after `first` up to and including `last`."""
+        """Return the sum of the logarithms of the gates of all words after `first`, up to and including `last`."""
         return sum(-softplus(-increment(name, j, at)) for j in seen if first < j <= last)
 
     biases = [forgotten(s, column, "") if s <= column else forgotten(column, s, "right_") for s in seen]

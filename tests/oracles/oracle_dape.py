@@ -22,7 +22,7 @@ def base_bias(head: int, t, s, at) -> float:
         side = 1 if not at.causal and s > t else 0  # in a decoder, keys are only on the left
         power, rate = (0.01 + softplus(at.parameters[f"base.{name}"][at.layer, head, side]) for name in ("power", "rate"))
         return -power * math.log(1 + rate * distance)
-    # fire: a network of the distance divided by the position of the query. Each layer has its own network
+    # fire: a network of psi(distance) / psi(max(position of the query, threshold)). Each layer has its own network and psi
     own = {name: at.parameters[f"base.{name}"][at.layer] for name in (
         "slope", "multiplier", "mlp.0.weight", "mlp.0.bias", "mlp.2.weight", "mlp.2.bias",
     )}  # fmt: skip
@@ -38,7 +38,8 @@ def base_bias(head: int, t, s, at) -> float:
 def row(q, k, column, seen, at):
     """Return a row of scores.
 
-    The network reads all heads of a key. With kernel=k, it also reads neighbours to which the query attends.
+    The network reads the numbers of all heads for a key. With kernel > 1, the network also reads the numbers for neighbouring
+    keys, if the query attends to these keys.
     """
     t, ids, heads = at.query_ids[column], at.key_ids, range(at.heads)
     everyone = {}
@@ -50,7 +51,10 @@ def row(q, k, column, seen, at):
     read = {s: np.array(score[s] + (added[s] if at["base"] != "none" else [])) for s in seen}
 
     def convolved(name, given, s):
-        """Convolve the keys from s - k//2 to s + k//2. Keys to which the query cannot attend count as zero."""
+        """Convolve the numbers of the keys from s - kernel//2 to s + kernel//2.
+
+        Keys to which the query cannot attend count as zero.
+        """
         weight, total = at.parameters[f"{name}_weight"][at.layer], at.parameters[f"{name}_bias"][at.layer].copy()
         for tap in range(at["kernel"]):
             neighbour = s + tap - at["kernel"] // 2

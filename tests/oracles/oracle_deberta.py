@@ -20,7 +20,11 @@ def bucket(distance: int, buckets: int, max_distance: int) -> int:
 
 
 def place_in_table(distance: int, at) -> int:
-    """Return the row D of a signed distance. The last row is used for K - 1 and all larger distances."""
+    """Return the row of a signed distance in the table of 2 K rows. K is the value of `reach`.
+
+    Row 0 is used for the distance -K and all smaller distances. The last row is used for the distance K - 1 and all larger
+    distances.
+    """
     reach = at.max_positions if at["max_distance"] is None else at["max_distance"]
     if at["buckets"] is not None:
         distance, reach = bucket(distance, at["buckets"], reach), at["buckets"]

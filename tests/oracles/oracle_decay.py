@@ -36,14 +36,21 @@ def score_kerple_power(q, k, t, s, at):
 
 
 def score_sandwich(q, k, t, s, at):
-    """Add the product of both sinusoids, minus its largest value, divided by 8 h / H for head h (from 1 to H)."""
+    """Add a bias to the score.
+
+    The bias is the product of the sinusoids of query and key position, minus the largest value of this product. For head h from
+    1 to H, the bias is divided by 8 h / H.
+    """
     half, first = at["width"] // 2, at["first"]
     total = sum(math.cos((s - t) / 10000 ** (j / half)) for j in range(first, first + half))
     return product(q, k, t, s, at) + (total - half) / (8 * (at.head + 1) / at.heads)
 
 
 def score_fire(q, k, t, s, at):
-    """The MLP reads the distance, divided by the larger of two numbers: the position of the query and the threshold."""
+    """Add the output of an MLP to the score.
+
+    The MLP reads psi(|s - t|) / psi(max(t, threshold)), where t is the position of the query and psi(x) = ln(|slope x| + 1).
+    """
 
     def own(name):
         return at.parameters[name] if at["share"] == "layers" else at.parameters[name][at.layer]

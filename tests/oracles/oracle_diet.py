@@ -11,7 +11,10 @@ from fairseq_posenc.testing.reference import Oracle, linear, softmax, split
 
 
 def content(q, k, at) -> float:
-    """Return the scaled product of words. The paper's equations contain the width of the model instead of the head width."""
+    """Return the product of query and key, divided by the square root of the head width.
+
+    With scale=model, the width of the model replaces the head width, as in the paper's equations.
+    """
     return q @ k / math.sqrt(len(q) * at.heads if at["scale"] == "model" else len(q))
 
 
@@ -25,7 +28,10 @@ def score_abs(q, k, t, s, at):
 
 
 def mixed(name: str, inputs: np.ndarray, seen: list, at) -> np.ndarray:
-    """Return E X of the visible keys. All heads use the same E. A column of E belongs to a position."""
+    """Return E X, where the rows of X are the inputs of the visible keys.
+
+    All heads use the same matrix E. Each key position has one column of E.
+    """
     table = at.parameters[name]
     mixer = table[at.layer if len(table) > 1 else 0]
     return sum(np.outer(mixer[:, at.key_ids[row]], inputs[row]) for row in seen)

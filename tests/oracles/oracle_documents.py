@@ -177,9 +177,10 @@ GROUP = Oracle(
 
 
 def offset(length, positions, block, gap_before) -> int:
-    """Return the offset of a sentence. The positions are divided into blocks of the length of the sentence.
+    """Return the first position of a sentence that is placed in the block with number `block`.
 
-    The remaining positions are a gap before the block `gap_before`.
+    The positions are divided into blocks that are as long as the sentence. The positions that do not fill a block are a gap
+    before the block `gap_before`. If twice the length is at least `positions`, return 0.
     """
     if 2 * length >= positions:
         return 0

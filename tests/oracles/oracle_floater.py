@@ -1,7 +1,8 @@
 """FLOATER (Liu et al. 2020): positions on the path of an ordinary differential equation, solved by a Runge-Kutta loop.
 
-With start=random, the oracle integrates p itself. With start=sinusoidal, the oracle integrates R(-t) p, where R(t) rotates each
-pair of channels by t w_k: d/dt [R(-t) p] = Delta R(-t) network(t Delta, p).
+p is the position vector. With start=random, the oracle integrates p. With start=sinusoidal, the oracle integrates R(-t) p:
+d/dt [R(-t) p] = Delta R(-t) network(t Delta, p). R(t) rotates pair k of channels by the angle t w_k, where w_k is the frequency
+of the sinusoid.
 """
 
 import math

@@ -10,7 +10,10 @@ OFFSETS = {"encoder": (-1, 1), "decoder": (-1, 0), "cross": (-1, 1)}  # offsets 
 
 
 def weight(t, s, at) -> float:
-    """Return the density N(s; gamma t + o, sigma). Without softmax, its sum is less than 1 near the ends of a sentence."""
+    """Return the density N(s; gamma t + o, sigma), with the ratio gamma, the offset o of the head, and the deviation sigma.
+
+    With normalise=false, the weights of a query sum to less than 1 near the ends of a sentence.
+    """
     ratio = at["ratio"] if at.site == "cross" else 1
     distance = s - (ratio * t + OFFSETS[at.site][at.head % 2])
     sigma = at["deviation"]

@@ -36,7 +36,11 @@ def ratio(x, ids, at):
 
 
 def lengths(b: int) -> dict:
-    """Return the requested length of sentence b. Sentence 0 reaches it, sentence 1 exceeds it. For sentence 2, it is 0."""
+    """Return the requested length of sentence b.
+
+    With unit=token, sentence 0 reaches the requested length, and sentence 1 exceeds the requested length. The requested length
+    of sentence 2 is 0.
+    """
     return {"target_length": (5, 2, 0)[b]}
 
 

@@ -1,4 +1,4 @@
-"""Products of a projection of the query with learned curves of the distance (Inkling)."""
+"""Projected relative bias (as in the model Inkling): products of the projected query with learned functions of the distance."""
 
 from fairseq_posenc.testing.reference import Oracle, product
 

@@ -8,7 +8,10 @@ from fairseq_posenc.testing.reference import Oracle, product
 
 
 def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: float, frequency=None) -> np.ndarray:
-    """Rotate pair i by the angle position * theta_i with theta_i = base^(-2i/d_r), or position * frequency(i, theta_i)."""
+    """Rotate pair i by the angle position * theta_i, with theta_i = base^(-2i/d_r) and d_r rotated channels.
+
+    If `frequency` is given, the angle is position * frequency(i, theta_i).
+    """
     width = int(len(x) * fraction) // 2 * 2  # an even number of channels
     out = x.copy()
     for i in range(width // 2):
@@ -21,7 +24,10 @@ def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: 
 
 
 def kept(i: int, theta: float, pairs: int, at) -> bool:
-    """Return whether a pair rotates: the first pairs by number, and pairs whose wavelength is at most the cutoff."""
+    """Return whether pair i rotates.
+
+    Two conditions must be true. The pair is in the first part of the pairs (`keep`), and its wavelength is at most the cutoff.
+    """
     within = at["cutoff"] is None or 2 * math.pi / theta <= at["cutoff"]
     return i < math.floor(at["keep"] * pairs) and within
 

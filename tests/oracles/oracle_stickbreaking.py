@@ -24,7 +24,10 @@ def allowed(t, s, at):
 
 
 def shares(q, k, column, seen, at) -> dict:
-    """Return column of the key -> weight, for all keys in `seen`. The remaining weight is the weight of the token itself."""
+    """Return a dictionary from the column of a key to its weight, for all keys in `seen` and for the token itself.
+
+    The token itself has the remaining weight.
+    """
     found, remains = {}, 1.0
     for s in sorted((s for s in seen if s != column), reverse=to_the_left(at)):  # from near to far keys
         part = sigmoid(product(q[column], k[s], None, None, at))

@@ -23,7 +23,11 @@ def path(i: int, j: int, at) -> list[int]:
 
 
 def labels(t: int, s: int, at) -> list[int]:
-    """Return the labels from token t to token s. 1 is the token itself. Tokens of one word are siblings."""
+    """Return the labels of the path from token t to token s.
+
+    The path from a token to itself has the label 1. The path between two tokens of one word has two labels with the relation of
+    the word: one upwards, one downwards.
+    """
     if t == s:
         return [1]
     i, j = at.sentence.words[t], at.sentence.words[s]

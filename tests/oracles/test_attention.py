@@ -16,7 +16,10 @@ def test_output_and_weights(oracle, options, site, padding):
 
 
 def positions(oracle, kind: str):
-    """Return query ids [T] or [B, T] and key ids [S] or [B, S]: far apart, out of order or repeated, never 0, 1, 2, ..."""
+    """Return query ids [T] or [B, T], and key ids [S] or [B, S].
+
+    With kind=shifted, the ids are consecutive and do not begin at 0. Otherwise, the ids are random and may be repeated.
+    """
     far = oracle.reach or 300
     if kind == "shifted":
         return np.arange(4) + far - 4, np.arange(6) + far - 8

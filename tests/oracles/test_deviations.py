@@ -160,7 +160,10 @@ def test_the_exponent_of_kerple_power_is_a_sigmoid():
 
 @pytest.mark.parametrize("heads", [2, 4, 8, 16])
 def test_forms_of_alibi_for_encoders(heads):
-    """The authors describe two forms: a penalty for all heads, or half of the heads with masked future or past."""
+    """The authors describe two forms. In both forms, all heads have a penalty.
+
+    In the nonsymmetric form, the first half of the heads masks the future, and the second half masks the past.
+    """
     n = 7
     distance = (torch.arange(n) - torch.arange(n)[:, None]).abs()
     hidden = torch.full((n, n), -math.inf)

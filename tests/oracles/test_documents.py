@@ -19,7 +19,7 @@ from .test_values import close
 
 LAYERS = 3
 SOURCE_WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<sep>": 5, "a": 6, "b": 7}
-TARGET_WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "a": 5, "b": 6, "<sep>": 8}  # the same words with other numbers
+TARGET_WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "a": 5, "b": 6, "<sep>": 8}  # other indices of the same words
 #: source, and input of the decoder. The second target has more sentences than its source
 PAIRS = [
     ("a b <sep> b <sep> a a </s>", "</s> a <sep> b a <sep> b"),
@@ -162,7 +162,7 @@ def test_before_layer(oracle, options, site):
 
 
 def matrix(entry, method, oracle, options, site, layer=0):
-    """Return [B, H, T, S], computed by loops. Places without a word are nan."""
+    """Return the values of `entry` for all heads, queries and keys, [B, H, T, S]. Places without a word are nan."""
     rows = sides(site)
     out = np.full((len(rows), HEADS, max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)), np.nan)
     for b, head in np.ndindex(out.shape[:2]):
@@ -174,7 +174,7 @@ def matrix(entry, method, oracle, options, site, layer=0):
 
 
 def stepwise(entry, method, oracle, options, site, ctx, beams, sources, i, layer=0):
-    """Return the numbers of `matrix` for one decoding step: [rows, H, 1, S], or [sources, H, beams, S] in cross-attention."""
+    """Return the values of `entry` for one decoding step: [rows, H, 1, S], or [sources, H, beams, S] in cross-attention."""
     found = np.full((len(ctx.tokens), HEADS, ctx.queries.ids.size(1), ctx.tokens.size(1)), np.nan)
     for beam, words in enumerate(beams):
         b, t = divmod(beam, 2) if site == "cross" else (beam, 0)
@@ -237,7 +237,7 @@ def test_rotation_of_bipe(oracle, options, site):
     for ctx, beams, sources, i in steps(site) if site == "cross" else ():  # the keys of the decoder are rotated one at a time
         rows, columns = len(ctx.tokens), ctx.queries.ids.size(1)
         q, k = (torch.randn(rows, HEADS, n, WIDTH // HEADS, dtype=torch.double) for n in (columns, ctx.tokens.size(1)))
-        q, k = q[:, :, :1].expand(-1, -1, columns, -1), k  # the beams of a sentence differ only in their words
+        q, k = q[:, :, :1].expand(-1, -1, columns, -1), k  # all beams of a sentence have the same query vectors
         entry = entry_of(q, k)
         scores = method.rotate("query", q, ctx.queries, ctx) @ method.rotate("key", k, ctx.keys, ctx).mT / math.sqrt(q.size(-1))
         assert_close(scores, stepwise(entry, method, oracle, options, site, ctx, beams, sources, i), 1e-5)
@@ -345,7 +345,10 @@ def test_group():
 
 
 def offsets(monkeypatch, positions, length, **options):
-    """Return the positions of one sentence for every pair (block, gap). Every pair is drawn once."""
+    """Return the positions of a sentence, with one row for every pair (block of the sentence, block after the gap).
+
+    torch.rand is replaced, so that every pair is drawn once.
+    """
     blocks = max(positions // length, 1)
     method = build("unifpe", {"range": positions, "plain": 0.0, **options}, "encoder").train()
     pairs = torch.tensor(list(itertools.product(range(blocks), repeat=2)))
@@ -393,7 +396,10 @@ def test_unifpe_in_training():
 
 
 def test_unifpe_of_a_pair():
-    """The decoder has the offset of the encoder, or the last offset at which its sentence fits."""
+    """The decoder uses the offset of the encoder.
+
+    If the target sentence does not fit at this offset, the decoder uses the last offset at which the sentence fits.
+    """
     at, store = Positions.counted(0, 60), ForwardStore()
     tokens = torch.full((50, 60), 5)
     tokens[:, 6:] = 1

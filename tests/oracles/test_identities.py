@@ -20,7 +20,7 @@ from tests.contract.cases import SMALL
 from .cases import randomise
 from .test_values import SLOPES, C, H, attention, biases, close, fill, method
 
-N = 12  # number of positions in the tables of `attention`
+N = 12  # maximum number of positions of the modules that `attention` builds
 EVERYWHERE = pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
 
 
@@ -243,8 +243,8 @@ def test_diet_linformer_with_all_keys_is_diet_abs(tie, site):
 @EVERYWHERE
 @pytest.mark.parametrize("clamp", [None, 2])
 def test_xl_in_closed_form(clamp, site):
-    # Without a projection, the heads have channels 0-3, 4-7, 8-11 and 12-15 of the sinusoid. v selects the first channel of each
-    # head.
+    # The projection is the identity, so the heads have channels 0-3, 4-7, 8-11 and 12-15 of the sinusoid. v (`position_bias`)
+    # selects the first channel of each head.
     attn = attention("xl" if clamp is None else f"xl:clamp={clamp}", site)
     fill(attn.position.projection, torch.eye(C))
     fill(attn.position.content_bias, 0.0)
@@ -257,7 +257,8 @@ def test_xl_in_closed_form(clamp, site):
 
 @pytest.mark.parametrize("spec", ["xl", "xl:share=none", "tener", "tener:scaled=true", "tener:key_term=true,sign=code"])
 def test_equal_preferences_are_a_bias_of_the_queries(spec):
-    # (q + c) . k + (q + c) . R, for every scale
+    # If content_bias and position_bias equal c, the score is (q + c) . k + (q + c) . R, for every scale. R is the position
+    # vector. `theirs` adds c to the bias of the queries.
     ours, theirs = pair(spec, spec)
     for (name, parameter), (_, own) in zip(theirs.position.named_parameters(), ours.position.named_parameters()):
         fill(own, parameter.detach() if name == "projection" else torch.arange(4.0) - 1)
@@ -270,8 +271,8 @@ def test_equal_preferences_are_a_bias_of_the_queries(spec):
 @pytest.mark.parametrize("sign, turned", [("paper", -1), ("code", 1)])
 @pytest.mark.parametrize("grid, frequencies", [("paper", [1, 0.1, 0.01, 0.001]), ("code", [1, 0.0464159, 0.00215443, 1e-4])])
 def test_tener_in_closed_form(grid, frequencies, sign, turned):
-    # Of the 8 channels of a head, v selects a sine in the first half or a cosine in the second half. Each head has another
-    # channel.
+    # v (`position_bias`) selects one of the 8 channels of a head: a sine in the first half, or a cosine in the second half. v
+    # selects a different channel in each head.
     attn, deltas = attention(f"tener:grid={grid},sign={sign}", width=8 * H), np.array([-9, -1, 0, 1, 4])
     fill(attn.position.content_bias, 0.0)
     angles = np.outer(frequencies, turned * deltas)
@@ -310,7 +311,7 @@ def rows_of_deberta(spec, side, terms, distance):
     table = attn.position.table
     fill(table, 0.0), fill_ending(attn, "bias", 0.0)
     with torch.no_grad():
-        table[:, 0] = torch.arange(len(table))  # only the first channel of each head is nonzero
+        table[:, 0] = torch.arange(len(table))  # the projection copies channel 0 to the first channel of each head
         fill(attn.position.get_parameter(side), torch.eye(4)[0].repeat(H).unsqueeze(1) * torch.eye(C)[0])
     return along(attn, [-x for x in distance]) * math.sqrt((1 + terms) * 4)
 
@@ -330,7 +331,8 @@ def rows_of_deberta(spec, side, terms, distance):
 def test_deberta_rows(options, side, terms):
     rows = [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 7, 7]
     given = rows_of_deberta(f"deberta:max_distance=4{options}", side, terms, range(-6, 7))
-    close(given, [rows[::-1] if "paper" in options and side == "query_weight" else rows] * H)  # keys: D(t,s), or D(s,t)
+    # With index=paper, `query_weight` projects row D(s,t) of the table. In all other cases, row D(t,s) is projected.
+    close(given, [rows[::-1] if "paper" in options and side == "query_weight" else rows] * H)
 
 
 BUCKETS = {0: 0, 1: 1, 128: 128, 131: 131, 135: 133, 150: 143, 200: 169, 256: 192, 300: 207, 400: 233, 511: 255, 900: 255}
@@ -415,7 +417,7 @@ def test_gated_product(queries, width, rows, heads):
 
 
 def test_causal_gated_product():
-    """Compare the results where a query may attend."""
+    """Compare only the results for keys to which a query may attend."""
     torch.manual_seed(0)
     q, k, gate = (torch.randn(size).double().requires_grad_() for size in ((2, 2, 4, 3), (2, 2, 4, 3), (1, 7, 3)))
     at = (torch.arange(4) - torch.arange(4)[:, None] + 3)[None]
@@ -496,7 +498,7 @@ def test_chang_without_vectors_is_clipped_diet(site):
 
 @EVERYWHERE
 def test_chang_with_mirrored_vectors_of_keys_is_huang4(site):
-    # keys use c[t - s] in one method, and r[s - t] in the other
+    # For the keys, chang uses its vector of the distance t - s, and huang4 uses its vector of the distance s - t.
     ours, theirs = pair("chang:max_distance=3,key_term=true", "huang4:max_distance=3,share=heads", site)
     table = theirs.position.table.detach()
     fill(ours.position.bias_table, 0.0)
@@ -524,7 +526,7 @@ def test_chang_with_a_kernel_of_one_distance_copies_it(delta, site):
 
 
 def moment(spec, site, power, queries=N, keys=N):
-    """Return [queries, H]: the sum of a head's weights, or the mean key position under these weights."""
+    """Return [queries, H]: the sum of a head's weights (power=0), or the weighted sum of the key positions (power=1)."""
     attn = attention(spec, site)
     fill(attn.v_proj.bias, 0.0), fill(attn.v_proj.weight, torch.eye(C)[0])  # all channels are equal to the first
     fill(attn.out_proj.weight, torch.eye(C)), fill(attn.out_proj.bias, 0.0)
@@ -600,7 +602,7 @@ def test_disan_drops_weights_of_channels(site):
     torch.manual_seed(0)
     attn = posenc.build_attention(DISAN, C, H, site=site, dropout=0.3)
     randomise(attn)
-    fill(attn.position.gate_of_sum, 0.0)  # so that the output is linear in the terms of the sum
+    fill(attn.position.gate_of_sum, 0.0)  # the gate then does not read the weighted sum, so the output is linear in this sum
     x = torch.randn(N, 1, C).double()
     whole, drawn = attn(x, x, x)[0].detach(), [attn.train()(x, x, x)[0].detach() for _ in range(400)]
     assert not drawn[0].equal(drawn[1])
@@ -791,7 +793,8 @@ def test_dynamic_bias_of_one_unit():
 
 
 def test_xpos_sizes():
-    # At 512 positions after the middle, pair i of a query is multiplied by zeta_i, and pair i of a key is divided by zeta_i.
+    # The middle is half of the maximum number of positions. At 512 positions after the middle, pair i of a query is multiplied
+    # by zeta_i, and pair i of a key is divided by zeta_i.
     xpos, at = method("xpos", "decoder", 8 * H).double(), Positions(torch.full((1, 4), N // 2 + 512))
     x, ctx = torch.eye(8).double()[None, None, ::2].expand(1, H, 4, 8), AttentionContext(at, at)
     zeta = np.array([[0.2857, 0.4643, 0.6429, 0.8214]] * H)
@@ -801,7 +804,7 @@ def test_xpos_sizes():
 
 @pytest.mark.parametrize("room, last", [(1024, 4000), (6000, 5999), (10**7, 5999)])
 def test_xpos_in_half_precision(room, last):
-    # keys near the first and the last queries
+    # every key is 5 positions before its query, but not before position 0
     xpos = parsing.build("xpos", Dims(8 * H, H, 1, room, room).at("decoder"), "decoder")[0]
     at, before = (Positions(torch.tensor([[0, 7, 2999, last]]).sub(n).clamp(min=0)) for n in (0, 5))
     ctx, x = AttentionContext(at, before), torch.randn(2, 1, H, 4, 8)
@@ -836,7 +839,10 @@ def test_unstretched_rotations_are_rope(scaling, options, site):
 
 
 def slowed(spec, length=2):
-    """Return the factors of the angular frequencies of 32 pairs for a sentence of this length, and the magnitude of the pairs."""
+    """Return the scaled frequencies divided by the frequencies of RoPE, and the magnitudes of the rotated pairs.
+
+    A head has 32 pairs. The sentence has `length` tokens.
+    """
     rope, at = method(f"rope_scaled:{spec}", width=64, heads=1).double(), Positions.counted(0, length)
     x = torch.cat([torch.ones(1, 1, length, 32), torch.zeros(1, 1, length, 32)], -1).double()
     a, b = rope.rotate("query", x, at, AttentionContext(at, at))[0, 0, 1].chunk(2)

@@ -118,7 +118,7 @@ def scores(oracle, at, q, k, inputs):
 
 
 def added(oracle, at, probs, v, inputs):
-    """Return the vectors that positions add to the values of a query."""
+    """Return the vectors that the method adds to the weighted sums of the values, for every query."""
     out = np.zeros((*probs.shape[:3], v.size(3)))
     for b, head, t in np.ndindex(probs.shape[:3]):
         here = dataclasses.replace(at.of_sentence(b), head=head, inputs=tuple(x[b].numpy() for x in inputs))

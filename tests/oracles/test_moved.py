@@ -161,7 +161,10 @@ def test_randomised_draws():
     ],
 )
 def test_randomised_positions_of_evaluation_stay_in_the_range_of_training(options, count, first):
-    """The longest sentence has distinct positions below N. With a constant stride N / 32, token 32 would have position N."""
+    """In the longest sentence, all positions are distinct and less than `count`.
+
+    With the constant stride count / 32, token 32 would have the position `count`.
+    """
     built = parsing.build(f"randomised:{options}" if options else "randomised", Dims(16, 4, 1, 1024, 1024), "encoder")[0].eval()
     found = built.positions(torch.arange(1024).unsqueeze(0), None)[0]
     assert found[: len(first)].tolist() == first

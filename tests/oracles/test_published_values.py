@@ -15,7 +15,7 @@ LENGTH = 4
 
 
 def wave(function, rows: float, columns: float, offset: float, width: int = 4, length: int = LENGTH) -> Tensor:
-    """Return function(rows t + columns i + offset): [T, width]."""
+    """Return a matrix [T, width] with function(rows * t + columns * i + offset) in row t and column i."""
     return torch.tensor(
         [[function(rows * t + columns * i + offset) for i in range(width)] for t in range(length)], dtype=torch.double
     )
@@ -33,7 +33,7 @@ class Given(nn.Module):
 
 
 def fixture(spec: str, site: str = "decoder", heads: int = 1, width: int = 4, start: int = 0) -> np.ndarray:
-    """Return the logits [heads, T, S] of a new method, for queries and keys in closed form at positions from `start`."""
+    """Build an attention module. Return its logits [heads, T, S] for fixed queries and keys, at positions from `start`."""
     return scores_of(built(spec, site, heads, width), start)
 
 
@@ -84,7 +84,7 @@ def test_rope(options, expected):
 
 
 def spectrum(spec: str, width: int) -> list[float]:
-    """Return the angles between two neighbouring positions."""
+    """Return the angle of every pair of channels between two neighbouring positions."""
     method = posenc.build_attention(spec, width, 1).position
     x, at = torch.cat([torch.ones(1, 1, 1, width // 2), torch.zeros(1, 1, 1, width // 2)], -1), Positions(torch.tensor([[1]]))
     real, imaginary = method.rotate("query", x, at, AttentionContext(at, at)).flatten().chunk(2)
@@ -246,7 +246,7 @@ def test_stickbreaking_to_the_right():
 
 
 def factors(spec: str, site: str = "decoder", start: int = 0, keys: int = LENGTH) -> list[float]:
-    """Return the factors of one query at `start`, or of the first four queries."""
+    """Return the factor of the query at position `start`. With start=0, return the factors of the first four queries."""
     method = parsing.build(spec, Dims(4, 1).at(site), site)[0]
     queries = Positions.counted(start, 1) if start else Positions.counted(0, LENGTH)
     return method.scale(AttentionContext(queries, Positions.counted(0, max(keys, start + 1)))).flatten().tolist()
@@ -318,7 +318,7 @@ def test_carope_starts_at_rope():
 
 @pytest.mark.parametrize("width", [2, 4, 6, 64])
 def test_carope_starts_at_rope_with_heads_of_every_width(width):
-    """With heads of 2 channels, the softplus of b is 9999."""
+    """With heads of 2 channels, the softplus of `offset` is initially 9999."""
     offset = parsing.build("carope", Dims(2 * width, 2).at("decoder"), "decoder")[0].offset.double()
     close((1 / (torch.nn.functional.softplus(offset) + 1)).detach(), torch.full_like(offset, 10000 ** (-2 / width)), 1e-7)
 

@@ -81,7 +81,8 @@ def _phi(features, width):
 def test_codes_of_blocks_are_those_of_single_positions(monkeypatch, size, start):
     """The codes of consecutive positions (`Positions.counted`) are computed in blocks.
 
-    In each block, the noise is rotated by the first position of the block. Codes of other positions are not computed in blocks.
+    In each block, the noise is rotated by the angles of the first position of the block. If positions are not created with
+    `Positions.counted`, their codes are not computed in blocks.
     """
     monkeypatch.setattr(spe, "_WAVE_BLOCK", size)
     method = parsing.build("spe_sine:exact=false", Dims(WIDTH, HEADS), "encoder")[0].double().eval()

@@ -252,7 +252,7 @@ def test_buckets_of_graformer():
     assert buckets[5] == [1, 1, 5, 1, 7, 0, 3, 1]
     assert buckets[2] == [4, 2, 0, 4, 4, 4, 2, 2]
     assert built.table.shape == (1, 4, 10)
-    assert not built.bias(context(built, TOKENS)).any()  # training starts as plain attention
+    assert not built.bias(context(built, TOKENS)).any()  # the bias is initially zero, as in plain attention
 
 
 def test_far_distances_of_graformer_keep_their_sign():
@@ -400,7 +400,7 @@ def test_norms_of_tree_positions():
     x = torch.zeros(1, 6, 18)
     norms = built.embed(x, x, context(built, words()))[0].square().sum(-1)
     one, two = 6.75, 8.4375
-    # `one` and `two` are the values of one of the two copies.
+    # The vector of a word contains two copies of its features. `one` and `two` are squared norms of one copy.
     torch.testing.assert_close(norms, 2 * torch.tensor([two, one, 0, two, two, one]))
     with torch.no_grad():
         built.factor.fill_(20.0)  # p = 1
@@ -506,7 +506,7 @@ def test_paths_of_the_reference_tree():
 
 
 def test_paths_of_cai_and_lam_lead_from_the_query_to_the_key():
-    """The authors index relations by target and source, and transpose the indices again in the attention."""
+    """The authors' code indexes relations by target and source. The attention transposes these indices back."""
     sentence = Sentence(TOKENS.words, TOKENS.heads, TOKENS.relations)
     paths = method_class("cai_lam").side_values(sentence, method_class("cai_lam").Options())["cai_lam_path"]
     assert path(paths, 0, 6) == [up(DET), up(NSUBJ), down(OBJ)]

@@ -225,7 +225,7 @@ def test_at5_without_interpolation_starts_as_t5(site, buckets, largest):
 
 
 def borders(at5):
-    """Return alpha and gamma."""
+    """Return alpha, below which every distance has its own bucket, and gamma, the learned largest distance."""
     at = Positions.counted(0, 1)
     return [border.flatten() for border in at5.borders(AttentionContext(at, at))]
 
@@ -332,9 +332,9 @@ def test_tupe_unties_the_first(spec, site):
 @pytest.mark.parametrize("untie_first", ["true", "false"])
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 def test_what_tupe_cannot_learn(site, untie_first):
-    """Theta 1 always adds the same number to all scores of a query.
+    """Some parameters receive no gradient, because they are not used or add the same number to all scores of a query.
 
-    The key bias and theta 2 also do this, unless the first position is untied.
+    In an encoder, theta 1 never receives a gradient. Theta 2 and the key bias receive a gradient only with untie_first=true.
     """
     attn = attention(f"tupe_rel:untie_first={untie_first}", site)
     x = torch.randn(12, 1, C, dtype=torch.double)
@@ -383,7 +383,7 @@ def test_learned_slopes_of_the_authors_start_at_random():
 
 
 def test_nonsymmetric_alibi_of_four_heads():
-    """Each half has the slopes of two heads, as in issue 5 of the authors' code."""
+    """Each half of the heads has the slopes of a model with two heads, as in issue 5 of the authors' repository."""
     attn, at = attention("alibi_nonsymmetric"), Positions.counted(0, 5)
     heads = attn.position.mask(AttentionContext(at, at))[0].int()
     assert torch.equal(heads[:2], torch.ones(2, 5, 5).tril().int()) and torch.equal(heads[2:], torch.ones(2, 5, 5).triu().int())

@@ -27,12 +27,12 @@ def undirected(known: list) -> list:
 def shortest(start: int, end: int, known: list) -> list[int]:
     """Return the labels of the shortest path: 2r + 1 along an edge with relation r, 2r against it.
 
-    If there are several shortest paths, return the smallest list of labels.
+    If there are several shortest paths, return the first list of labels in lexicographic order.
     """
     labelled = [(a, b, 2 * r + 1) for a, b, r in known] + [(b, a, 2 * r) for a, b, r in known]
     if steps(start, end, labelled) == float("inf"):
         return []
-    best: dict[int, list[int]] = {start: []}  # all paths of the same length
+    best: dict[int, list[int]] = {start: []}  # word -> labels of a path. All paths have the same length
     while end not in best:
         further: dict[int, list[int]] = {}
         for before, after, label in labelled:
