@@ -6,14 +6,15 @@ import pytest
 import torch
 
 _LINES = Path(__file__).with_name("skipped.txt").read_text(encoding="utf-8").splitlines()
-#: tests that must be skipped on every machine. A listed test that runs fails. A skipped test that is in neither list also fails
+#: tests that must be skipped on every machine. If such a test passes, the result is changed to a failure. If a test is skipped
+#: and is in neither SKIPPED nor SKIPPED_SOMEWHERE, the result is also changed to a failure
 SKIPPED = frozenset(line for line in _LINES if " # " not in line)
 #: tests that are skipped on some machines. In the list, the line of such a test ends with the reason
 SKIPPED_SOMEWHERE = frozenset(line.split(" # ")[0] for line in _LINES if " # " in line)
 
 #: folders of tests that run fairseq's commands and recipes
 WHOLE_COMMANDS = {"fairseq", "recipes", "bench", "device"}
-#: markers of other tests that belong only to the full tier
+#: markers of tests outside these folders that run only in the full tier
 FULL = ("slow", "variant")
 
 

@@ -70,7 +70,9 @@ class Reader:
         self.environment["POSENC_BIN"] = self.programs
 
     def paste(self, *texts: str, **settings: object) -> str:
-        """Run the texts in one shell, and return the output. Each setting replaces the first value of `NAME=` in the texts."""
+        """Run the texts in one shell, and return the output. For each setting NAME, replace the
+        value of the first `NAME=VALUE` in the texts.
+        """
         text = "\n".join(texts)
         for name, value in settings.items():
             text, found = re.subn(rf"(^|\s){name}=\S*", rf"\g<1>{name}={value}", text, count=1)

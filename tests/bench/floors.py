@@ -164,7 +164,7 @@ FLOORS = {
             + 16
             # conversions of the scores and of four weights, in the forward and in the backward pass
             + 10
-            # the base method (kerple_log): three parameters, its operators, and the sums over diagonals
+            # operators of the base method (kerple_log), of its three parameters, and of the sums over diagonals
             + 18
         ),
     ),
@@ -251,7 +251,7 @@ FLOORS = {
                  "inputs 4", words=54),
         ),
         launches=lambda sizes: 2 * sizes.length * (
-            2  # forward pass: product with the hidden state, cell
+            2  # forward pass: one product with the hidden state, and one cell
             + 3  # backward pass: cell, product, sum of two gradients
         ),
     ),

@@ -16,7 +16,7 @@ from fairseq_posenc.bench import command, counts, models, settings
 from tests.bench.floors import FLOORS, Sizes
 
 FOLDER = Path(__file__).parents[2] / "results" / "bench" / "counted" / "base"
-#: shapes with limits, and all counted shapes
+#: SHAPES: the shapes whose costs have limits. COUNTED: all shapes whose costs are stored
 SHAPES, COUNTED = ("64x64", "8x512"), ("64x64", "8x512", "2x2048")
 RENEW = "if this is meant: posenc bench --count --output results/bench/counted/base, into a removed folder"
 
@@ -135,7 +135,7 @@ def _moved(row: dict[str, int]) -> int:
 
 
 def multiple(name: str, what: str, number: int) -> float | None:
-    """Return the multiple of the floor that `ABOVE` lists for a method, or None."""
+    """Return a cost of a method divided by its floor, as listed in `ABOVE`. Return None if `ABOVE` does not list it."""
     if name not in ABOVE or what == "waits":
         return None
     return (ABOVE[name].launches if what == "launches" else ABOVE[name].moved)[number]

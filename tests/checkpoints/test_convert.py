@@ -75,7 +75,7 @@ EVERY = ["--task", "posenc_translation", "--criterion", "posenc_label_smoothed_c
 
 @pytest.mark.parametrize("name", registry.names())
 def test_every_method_accepts_longer_sentences(name, trained, tmp_path, capsys):
-    """The command compares the original and the longer model on short sentences, before it writes the longer model."""
+    """The command compares the old model with the resized model on short sentences, before it writes the resized model."""
     path, out = trained(f"posenc_{name}_tiny", *EVERY), tmp_path / "longer.pt"
     status, printed, error = resize(capsys, path, out)
     assert (status, error) == (0, "")

@@ -199,7 +199,7 @@ def options_that_take_numbers() -> list:
 
 
 def options_of_fairseq_train() -> list:
-    """Return the options with numbers that this plugin's models and task add to fairseq-train."""
+    """Return the numeric options that this plugin's models and task add to fairseq-train."""
     pairs = [(PositionTransformer, TransformerModel), (PNATModel, TransformerModel), (PositionTranslation, TranslationTask)]
     found = {}
     for ours, stock in pairs:

@@ -56,7 +56,9 @@ def bash(programs):
         return text.replace("\r", "")
 
     def complete(line):
-        """Press Tab, then insert printf before the line that bash has completed."""
+        """Type the line and press Tab. Return the words of the completed line.
+
+        printf is inserted before the completed line. It prints each word."""
         os.write(terminal, f"{line}\t\x01printf '<%s>' \x05 end\n".encode())
         return re.findall("<(.*?)>", read("<end>").rpartition("printf '<%s>'")[2].partition("\n")[2])[:-1]
 

@@ -1,4 +1,6 @@
-"""Functions that pass the cases of the contract to tests, and that register classes of these tests as methods.
+"""Functions for the tests of the contract. `marked` passes the cases of the contract to a test.
+
+`registered` registers method classes that are defined in these tests.
 
 A case is a spec at a site.
 """

@@ -126,7 +126,7 @@ def plan(tokens: Tensor) -> dict:
 
 
 class Countdown(PositionMethod):
-    """Add sinusoids of the remaining length, as length-difference encodings do. Side input: [B] of the target."""
+    """Add sinusoids of the remaining length, as length-difference encodings do. The side input is the target length, [B]."""
 
     card = card(
         "countdown", learnable=False, parameters="0", reference="absolute", injection="APE",
@@ -145,7 +145,7 @@ def length(tokens: Tensor) -> dict:
 class CountdownCross(Countdown):
     """Add sinusoids of the remaining length to the queries of cross-attention. All beams of a sentence share the keys.
 
-    Side input: [B] of the target.
+    The side input is the target length, [B].
     """
 
     card = card(

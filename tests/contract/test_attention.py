@@ -102,7 +102,10 @@ def test_keys_that_a_given_mask_hides_have_no_effect(spec, padded):
 )
 @pytest.mark.parametrize("spec", NEIGHBOURS)
 def test_keys_that_another_method_hides_have_no_effect(spec, mask, changed, queries, site):
-    """A mask has one matrix for all heads, or one matrix per head. `queries` do not attend to the changed key."""
+    """A mask has one matrix for all heads, or one matrix per head.
+
+    The test changes the key at index `changed`. The queries `queries` do not attend to this key.
+    """
     torch.manual_seed(75)
     built = posenc.build_attention(f"{mask}+{spec}", 16, 4, site=site).double().eval()
     x = torch.randn(9, 2, 16, dtype=torch.float64)

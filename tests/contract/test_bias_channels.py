@@ -118,7 +118,7 @@ def attended(of_query, of_key, causal: bool) -> torch.Tensor:
 
 
 def test_alibi_with_a_slope_of_a_half():
-    """The factor of a key is its position, so that near keys have more weight."""
+    """The bias of a key is 0.5 times the position of the key. Keys near the query therefore have more weight."""
     found = attended([[0.5]], [[s] for s in range(4)], causal=True)
     close(found[3], torch.tensor([0.1305535494, 0.2333773738, 0.3108935442, 0.3251755327], dtype=torch.double), 1e-9)
 

@@ -73,7 +73,7 @@ def test_keys_after_a_block_are_left_out(monkeypatch, held, shape):
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
 @pytest.mark.parametrize("spec, site", [("t5", "encoder"), ("diet_abs", "decoder"), ("huang4", "encoder")])
 def test_long_sentences_take_it_to_the_same_numbers(monkeypatch, spec, site, dtype, tolerance):
-    """Sentences are padded on the left. The result is compared with attention without this kernel."""
+    """Sentences are padded on the left. The results with and without BiasedAttention are compared."""
     torch.manual_seed(81)
     attention = posenc.build_attention(spec, 16, 2, site=site, max_positions=520).to(dtype)
     x = torch.randn(520, 2, 16, dtype=dtype)
@@ -151,7 +151,8 @@ def test_every_method_takes_it_to_the_same_numbers(monkeypatch, case, padded):
         before.square().sum().backward()
         found.append([before, *(p.grad for p in model.parameters() if p.grad is not None)])
     method = case.method()
-    learned = case.card.count(method.options, method.dims) > 0 and "embed" not in method.hooks  # not at the embeddings
+    # whether the method has learned parameters, and does not act at the embeddings
+    learned = case.card.count(method.options, method.dims) > 0 and "embed" not in method.hooks
     has_gradient = learned or "content_scores" in method.hooks  # whether an added score term has a gradient
     assert bool(used) == (has_gradient or case.site == "decoder")
     close(*found, 1e-9)

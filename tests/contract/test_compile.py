@@ -49,7 +49,7 @@ SEVERAL_GRAPHS = {
 
 
 def _alone() -> list[str]:
-    """Return the methods that an attention module can use alone."""
+    """Return the methods that need no side input and have no hook outside of attention."""
     found = [(name, registry.card(name), registry.method_class(name)._overridden) for name in registry.names()]
     return [name for name, card, hooks in found if not card.side_inputs and not hooks & OUTSIDE_ATTENTION]
 

@@ -99,7 +99,7 @@ def test_it_is_the_equation_in_complex_numbers(conjugate):
     "conjugate, pairs",
     [
         (False, {(1, 4): 1.6022873, (2, 3): 1.6022873}),  # depends on the sum of the positions
-        (True, {(1, 4): 0.1414744, (2, 3): 1.7551651, (3, 6): 0.1414744}),  # depends on their difference
+        (True, {(1, 4): 0.1414744, (2, 3): 1.7551651, (3, 6): 0.1414744}),  # depends on the difference of the positions
     ],
 )
 def test_scores_of_two_waves(conjugate, pairs):

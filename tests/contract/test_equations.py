@@ -11,7 +11,7 @@ import fairseq_posenc as posenc
 from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry.plain_text import FORMULA, plain
 
-#: characters that only one of the two notations has: scripts, grouping, roots, application of a function
+#: characters that only LaTeX or only plain text contains: for scripts, groups, roots, and the application of a function
 _NOTATION = re.compile(r"[\s_^(){}√\u2061]")
 _SAME = str.maketrans({"\N{MINUS SIGN}": "-", "\N{PRIME}": "'", "\N{DOT OPERATOR}": "·", "\N{DIVIDES}": "|"})
 

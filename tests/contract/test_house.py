@@ -107,7 +107,7 @@ def test_a_convolution_with_one_tap_is_the_linear_network(side):
     close(logits(wide, source, target), logits(plain, source, target))
 
 
-#: without check_full_context, because the causal convolution of a decoder does not read later words
+#: all checks of decoding except check_full_context. The causal convolution of a decoder does not read later words
 CONVOLVED = [*checks_decoding.RUNNING, checks_decoding.check_beams]
 CONVOLVED.remove(checks_decoding.check_full_context)
 

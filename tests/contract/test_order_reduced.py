@@ -19,7 +19,7 @@ def shuffled(text: list, probability: float = 1.0, seed: int = 0, padding: int =
     tokens = torch.tensor([row + [words.pad()] * (width - len(row)) for row in rows])
     torch.manual_seed(seed)
     found = WordShuffle(words, probability)(tokens)
-    for given, row in zip(rows, found.tolist()):  # the end and the padding do not move
+    for given, row in zip(rows, found.tolist()):  # </s> and the padding do not move
         assert row[len(given) - 1 :] == [words.eos()] + [words.pad()] * (width - len(given))
     return [" ".join(words[token] for token in row[: len(given) - 1]) for given, row in zip(rows, found.tolist())]
 

@@ -70,7 +70,10 @@ def test_shape_draws_for_each_side():
 @pytest.mark.parametrize("moving", ["shape:", "randomised:stride=1,", "cape:"])
 @pytest.mark.parametrize("other", ["rope", "alibi_learned", "t5", "kerple_log", "localness", LONGER])
 def test_beside_methods_that_read_positions(moving, other, site):
-    """In evaluation, the other method is unchanged. In training, it receives the drawn positions."""
+    """In evaluation, the method `other` has the results that it has without `moving`.
+
+    In training, `other` receives the positions that `moving` draws.
+    """
     plain, moved = build_for(Case(other, site)), build_for(Case(f"{moving}vectors=none+{other}", site))
     first, second = (f"{site}.position.methods.{number}." for number in (0, 1))
     own = {name.replace(first, second): value for name, value in plain.state_dict().items()}

@@ -1,8 +1,10 @@
 """Functions for tables with one column per clipped distance.
 
-The functions copy each column to the keys at its distance, or sum the numbers of the keys at one distance into one column.
+`spread_clipped` copies each column to the keys at the distance of this column.
+`collect_clipped` adds the numbers of all keys at one distance. The sum is the column of this distance.
 
-If positions are counted (`Positions.counted`), the functions compute in blocks. Otherwise, they compute all rows at once.
+`Positions.counted` returns positions that are consecutive integers. For such positions, the functions compute in blocks of
+rows. For other positions, the functions compute all rows at once.
 """
 
 import pytest

@@ -46,7 +46,7 @@ def test_every_sentence_has_a_tree_of_its_words(sentences, lexicon):
 
 
 def test_the_order_is_that_of_the_target(sentences, lexicon):
-    """If the source words are sorted by the order, each word is at the place of its counterpart in the target.
+    """`order` contains the source words in the order of their counterparts in the target.
 
     Words without a counterpart are left out.
     """

@@ -1,6 +1,7 @@
 """Send a program to the server, with arguments, environment, folder and open files.
 
-The process that starts this file can treat it as the program itself.
+The process that starts this file receives the output and the exit status of the program. Signals to this file are
+forwarded to the program.
 """
 
 import array

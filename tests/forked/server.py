@@ -57,7 +57,8 @@ def supervise(caller: socket.socket, real: str) -> dict:
         os.setpgid(0, 0)
         enter_network(job["network"])
         signal.signal(signal.SIGINT, signal.default_int_handler)  # signals may be ignored if the tests run in the background
-        # first duplicate the files to numbers from 100, so that no file is closed while the requested numbers are assigned
+        # First duplicate the file descriptors to numbers of at least 100. Otherwise, dup2 could close a file descriptor that
+        # is not yet duplicated.
         high = [fcntl.fcntl(file, fcntl.F_DUPFD, 100) for file in files]
         for file in files:
             os.close(file)
@@ -99,8 +100,8 @@ def run(job: dict) -> int:
         sys.stdout.reconfigure(write_through=True)
     logging.getLogger().handlers.clear()
     program, arguments = job["program"], job["arguments"]
-    # a program such as memory.py runs another program, which its arguments name. The arguments are changed, so that this other
-    # program runs without the server
+    # Some programs, such as memory.py, run a second program. The path of the second program is an argument of the first
+    # program. The server replaces this path, so that the second program runs without the server
     if "FORK_PROGRAMS_IN_ARGUMENTS" not in os.environ:
         arguments = [word.replace(job["bin"], job["real"]) for word in arguments]
     if program == "python" and arguments[0] == "-u":  # as torchrun starts its workers

@@ -352,7 +352,8 @@ def llama(width: int, heads: int, scaling: str, factor: float, base: float, trai
         ("dynamic", 4.0, 500.0, 100, 101, 0.5),
         ("llama3", 8.0, 500000.0, 8192, 1, 1.0),  # as Llama 3.1
         ("llama3", 4.0, 10000.0, 64, 1, 0.5),
-        ("ntk", 3.0, 10000.0, None, 2, 1.0),  # ntk with factor f equals dynamic with factor f - 1 at twice `trained`
+        # ntk with factor f equals dynamic with factor f - 1, if the sentence length is twice `trained`
+        ("ntk", 3.0, 10000.0, None, 2, 1.0),
     ],
 )
 def test_rope_scaled_frequencies(scaling, factor, base, trained, length, fraction):

@@ -17,7 +17,10 @@ HEADS = {
 
 
 def some(count=6, length=9, seed=1):
-    """Return a vector for every input, and a mask of the inputs that may move. The sentences have different lengths."""
+    """Return a vector for every input, and a mask that is True at inputs whose position is predicted.
+
+    These are all inputs except the first and the last input of a sentence. The sentences have different lengths.
+    """
     draw = torch.Generator().manual_seed(seed)
     words = torch.arange(length) < torch.linspace(2, length, count).round().unsqueeze(1)
     return torch.randn(count, length, WIDTH, generator=draw), inner_words(words)

@@ -32,7 +32,7 @@ print_help() {
 }
 """
 
-#: changes the check of names. The check prints the messages of all wrong names before the recipe ends
+#: replaces the recipe's check of option names. The new check prints the messages of all wrong names, and the recipe ends
 ALL_NAMES = r"""
 eval "first_$(declare -f require_known_names)"
 require_known_names() {
@@ -47,7 +47,9 @@ require_known_names() {
 
 
 def _changed(recipe, functions, *arguments, **options):
-    """Run a recipe in which these functions replace functions of recipes/lib. Return the printed items."""
+    """Run a recipe in which these functions replace functions of recipes/lib. Return the texts that the recipe prints,
+    separated by NUL characters.
+    """
     path = ROOT / "recipes" / recipe
     text = path.read_text().replace("source recipes/lib/engine.sh\n", f"source recipes/lib/engine.sh\n{functions}")
     text = text.replace('"${BASH_SOURCE[0]}"', f"'{path}'").replace("${0##*/}", path.name)
@@ -59,7 +61,9 @@ def _changed(recipe, functions, *arguments, **options):
 
 @functools.cache
 def options_of(recipe, **given):
-    """Return name -> (kind, default) of every option. The recipe runs with a `print_help` that prints its declarations."""
+    """Return name -> (kind, default) of every option. The test replaces the function
+    `print_help` of the recipe, so that it prints the declarations of the options.
+    """
     rows = _changed(recipe, LIST, *(f"{name}={value}" for name, value in given.items()), "--help")
     return {name: (kind, default) for name, kind, default in (row.split("\t") for row in rows)}
 

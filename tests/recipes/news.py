@@ -2,7 +2,7 @@
 
 Every training archive also contains files that the recipe does not read, such as a French text.
 
-python -m tests.recipes.news FOLDER PAIRS     writes a mirror with PAIRS training pairs and a vocabulary as large as in news
+python -m tests.recipes.news FOLDER PAIRS     writes a mirror with PAIRS training pairs and with the large vocabulary of `news`
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def test_training_texts_and_tests():
     assert {path: after(words, "--mix") for path, words in mixes.items()} == {
         "runs/x/L1/text/train": "1-1", "runs/x/L2/text/train": "1-2", "runs/x/L6/text/train": "1-6",
     }  # fmt: skip
-    # Training examples of L1 are single sentences, so L1 needs no separator.
+    # Each training example of the text L1 is a single sentence. L1 does not need a separator
     assert [after(words, "--separator") for words in mixes.values()] == ["", "<sep>", "<sep>"]
     assert {after(words, "--seed") for words in mixes.values()} == {"7"}
     assert all(after(words, "--sentences") == "1-6" for words in texts if "--mix" not in words)

@@ -41,8 +41,8 @@ def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
     """Set every option to values that contain commands, as an argument and in the environment. No command may run.
 
     The first value runs a command if Bash evaluates the value as arithmetic. The second value also contains command
-    substitutions. If an option requires a number, the error is one line that names the option. With settings such as
-    DATA=multi30k, the test uses only options whose declaration depends on these settings.
+    substitutions. If an option requires a number, the error is one line that names the option. If `variant`
+    contains settings such as DATA=multi30k, the test uses only options whose declaration changes with these settings.
     """
     trap = tmp_path / "trap"
     arithmetic = f"PATH[$(touch {trap})0]"

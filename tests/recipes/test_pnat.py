@@ -125,7 +125,8 @@ def test_the_table_needs_scores(tmp_path):
 
 def test_a_row_is_the_mean_over_its_seeds(tmp_path):
     committed, out = ROOT / "results" / "pnat" / "language", tmp_path / "out"
-    places = {"teacher": "teacher", "nat/seed1": "nat/seed2", "pnat/seed1": "nat/seed10"}  # used as two seeds of nat
+    # the runs nat/seed1 and pnat/seed1 are stored as two seeds of nat
+    places = {"teacher": "teacher", "nat/seed1": "nat/seed2", "pnat/seed1": "nat/seed10"}
     records = archive.read(committed)
     out.mkdir()
     archive.write(out, {place: records[run] for run, place in places.items()})

@@ -65,7 +65,10 @@ def test_the_recipe_has_the_options_of_the_committed_run(run):
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_new_option_does_not_separate_earlier_runs(folder):
-    """A new run records no option that committed runs lack. A report can therefore compare new runs with committed runs."""
+    """Every option in the record of a new run is also in the records of committed runs.
+
+    A report can therefore compare new runs with committed runs.
+    """
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
     run, record = next(iter(runs_of(folder).items()))

@@ -41,7 +41,8 @@ def test_a_study_trains_its_rows(study, data):
     found = commands(study, "train", "table", DATA=data)
     path = STUDIES / "rows" / f"{study}_{data}.txt"
     rows = rows_of(path if path.exists() else STUDIES / "rows" / f"{study}.txt")
-    trained = [dict(itertools.pairwise(words)) for words in of("fairseq-train", found)]  # the last of several options counts
+    # if a command repeats an option, the last value counts
+    trained = [dict(itertools.pairwise(words)) for words in of("fairseq-train", found)]
     expected = [
         {f"--{site}-position": spec for site, spec in specs_of(row).items() if spec != "none" or site != "cross"} for row in rows
     ]

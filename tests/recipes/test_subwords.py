@@ -15,7 +15,10 @@ def script(name, *words):
 
 
 def prepare(folder, lines, rule="identity", sampled=1_000_000, vocabulary=60, kind="bpe"):
-    """Return the English lines in pieces, the types of the dictionary that parts.py writes, and all pieces of the model."""
+    """Return the segmented English lines, the dictionary entries, and all pieces of the subword model.
+
+    parts.py writes the dictionary.
+    """
     for language in ("en", "de"):
         (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     texts = [folder / f"train.{language}" for language in ("en", "de")]

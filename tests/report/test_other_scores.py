@@ -99,7 +99,10 @@ def test_scores_of_other_programs_are_tested_over_sentences(posenc, write):
 
 
 def test_small_scores_have_a_seed_variance(posenc, write):
-    """BLEU near 0 has little variance, so such rows are not pooled. Scores of other programs are pooled in any range."""
+    """Rows with small scores of other programs, such as COMET, are included in the pooled seed variance.
+
+    Rows with BLEU near 0 are excluded, because BLEU near 0 has little variance.
+    """
     records = [
         scored(spec, seed, comet=segment_scores([base + seed / 100] * len(TEXTS)))
         for spec, base in (("none", 0.1), ("t5", 0.8))

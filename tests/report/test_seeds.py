@@ -18,7 +18,7 @@ from tests.report.test_report import as_json
 
 @pytest.fixture
 def study(tmp_path):
-    """Return a function that writes runs into a second folder, next to the folder of the table.
+    """Return a function that writes runs into a second folder. The runs of the table are in another folder.
 
     The function returns the second folder.
     """
@@ -159,7 +159,7 @@ def test_wrong_files_are_one_line(posenc, write, tmp_path, content, message):
 
 
 def test_all_seeds_of_the_baseline_are_used(posenc, write):
-    """The baseline uses all its seeds, not only the seeds that a row with one seed has."""
+    """If a row has one seed, the comparison still uses all seeds of the baseline."""
     records = [*seeds([0.3, 0.28, 0.32, 0.29, 0.33], "sinusoidal"), runs.run("learned", 1, 0.34)]
     table = as_json(posenc, write(*records))
     found = score(table, "learned")["difference"]

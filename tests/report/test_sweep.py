@@ -1,4 +1,4 @@
-"""Runs that differ in a setting that is part of their row names, and scores other than BLEU and chrF."""
+"""Runs that differ in one setting, where the row name contains this setting. Scores other than BLEU and chrF."""
 
 import json
 

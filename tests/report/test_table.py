@@ -39,7 +39,7 @@ def record(spec, seed=1, bleu=40.0, parts=("test", "test_long"), **fields):
 
 @pytest.fixture
 def report(tmp_path, capsys):
-    """Return a function that writes records as runs, and then calls posenc report.
+    """Return a function that writes each record into the score.json file of a run, and then calls posenc report.
 
     The function returns (status, printed lines, error).
     """

@@ -69,7 +69,7 @@ def test_records_come_back_as_they_were(folder, archived):
     assert {path.relative_to(folder): record for path, record in before.items()} == {
         path.relative_to(archived): record for path, record in after.items()
     }
-    # one run has 1 and the other runs have true, so the value is not stored as shared by all runs
+    # `cpu` is 1 in one run, and true in the other runs. Therefore the archive does not store it as shared by all runs
     assert json.loads((archived / "runs.json").read_text())["shared"]["settings"]["cpu"] is None
     # The order of the fields must also be equal. It determines the order of sites in tables.
     for path, record in before.items():

@@ -17,7 +17,7 @@ def valid():
 
 
 def changed(valid, path, value):
-    """Return the text of a record in which the field at this path has this JSON text."""
+    """Return a record as JSON text. The field at `path` has the JSON text `value`."""
     content = json.loads(json.dumps(valid))
     *parents, last = path.split(".")
     inner = content

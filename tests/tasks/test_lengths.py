@@ -328,9 +328,9 @@ def test_the_gradient_may_stop_before_the_encoder(encoded, stopped):
 
 @pytest.fixture
 def validating(dictionary, tmp_path):
-    """Return a function that builds a task with --eval-bleu, and a model with a length predictor.
+    """Return a function that builds a task and a model, and returns the task.
 
-    The function returns the task.
+    The task has the option --eval-bleu. The model has a length predictor.
     """
 
     def build(decoder: str, **options) -> PositionTranslation:

@@ -25,7 +25,10 @@ class Corpus:
     data: Path
 
     def write(self, name: str, sentences, **kinds) -> Part:
-        """Write a corpus. Sentences are pairs of words and subwords. Kinds are lists of lines."""
+        """Write a corpus. Each item of `sentences` is a pair: the words and the subwords of a sentence.
+
+        Each item of `kinds` is a kind of side file, with its list of lines.
+        """
         from fairseq.data import Dictionary, indexed_dataset
 
         text, subwords = self.folder / f"{name}.fw", self.folder / f"{name}.sub.fw"

@@ -1,4 +1,4 @@
-"""Side files next to the binary text: the written files, the loaded values, and the code of every problem."""
+"""Side files next to the binary text: the written files, the loaded values, and the error code of every problem."""
 
 import dataclasses
 
@@ -146,7 +146,7 @@ def test_without_train_the_relations_must_be_there(corpus):
 
 
 def broken(corpus, **kinds):
-    """Return the reference corpus with other files."""
+    """Return the reference corpus. `kinds` replaces the lines of some side files."""
     lines = {"heads": [HEADS], "relations": [RELATIONS], "edges": [EDGES], "order": [ORDER], "order_source": ["made up"], **kinds}
     return corpus.write("train", [(TEXT, SUBWORDS)], **lines)
 

@@ -40,7 +40,7 @@ def rewrite(path, change) -> None:
 
 
 def write_rows(prefix, kind, rows) -> None:
-    """Write rows of a kind in the format of an earlier version of this package."""
+    """Write the rows of one kind of side data, in the format of an earlier version of this package."""
     builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.{kind}.bin", dtype=np.uint16)
     for row in rows:
         builder.add_item(torch.tensor(row))

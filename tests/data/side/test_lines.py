@@ -147,7 +147,7 @@ def test_the_order_of_an_alignment():
     "line, words, order",
     [
         ("", 3, [0, 1, 2]),  # no word is aligned
-        ("2-0", 3, [0, 1, 2]),  # words before all links precede the first linked word on their right
+        ("2-0", 3, [0, 1, 2]),  # words before the first linked word stay before this word
         ("1-5 2-0", 4, [2, 3, 0, 1]),  # other words follow the nearest linked word on their left
         ("0-1 1-1 2-0", 3, [2, 0, 1]),  # equal positions keep the order of the source
         ("3-2 ||| 0-1 1-0", 3, [1, 2, 0]),  # with word numbers before the links

@@ -1,4 +1,7 @@
-"""The user's parser is called for pieces of the text, several at a time. Completed pieces are not parsed again."""
+"""The user's parser is called once per piece of the text. Several calls can run in parallel.
+
+Completed pieces are not parsed again.
+"""
 
 import os
 import subprocess
@@ -57,7 +60,7 @@ def test_every_line_has_its_tree(text):
 
 
 def test_the_parser_reads_the_words_of_fairseq(text):
-    """fairseq splits words at every kind of blank. Some parsers split only at the usual blank."""
+    """fairseq splits text at every whitespace character of Unicode. Some parsers split only at the ASCII space."""
     text.write_text("25\u00a0000 b\u2003c\n")
     (text.parent / "parser.py").write_text(PARSER.replace(".split()", '.rstrip().split(" ")'))
     convert(Job(parse(text, command()), text))

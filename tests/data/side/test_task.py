@@ -161,7 +161,7 @@ def test_shards_have_their_own_files(corpus, parts):
         assert batch_of(task, "train", [0, 1])["net_input"]["side_inputs"]["structure_words"].sort().values.tolist() == sorted(
             words
         )
-        task.load_dataset("test", epoch=epoch)  # always in the first data set
+        task.load_dataset("test", epoch=epoch)  # fairseq always reads the test set from the first data folder
 
 
 def test_random_structure_is_another_and_always_the_same(corpus, parts):
@@ -232,7 +232,7 @@ def test_a_checkpoint_must_have_the_numbers_of_the_relations(corpus, parts):
     line = f"{path}: the numbers of the labels differ from the training of the model"
     refused(lambda: model(make(corpus), relations=8, relations_digest=trained.relations_digest), line)
     model(make(corpus), relations=8)  # a checkpoint of an earlier version
-    model(make(corpus), "spr_rel", relations=8, relations_digest=trained.relations_digest)  # it does not read labels
+    model(make(corpus), "spr_rel", relations=8, relations_digest=trained.relations_digest)  # spr_rel does not read labels
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -264,7 +264,7 @@ def test_a_checkpoint_must_have_the_source_of_the_orders(corpus):
     model(make(corpus), "xl_pe", order_source="a preorderer")
     line = "reorderings from 'a preorderer'. Expected 'an oracle'", "posenc side order with the same source"
     refused(lambda: model(make(corpus), "xl_pe", order_source="an oracle"), *line)
-    model(make(corpus), "sinusoidal", order_source="an oracle")  # it does not read orders
+    model(make(corpus), "sinusoidal", order_source="an oracle")  # sinusoidal does not read orders
 
 
 @pytest.mark.parametrize("facts", [{}, {"order_source": "a preorderer"}], ids=["new", "trained"])
@@ -275,7 +275,7 @@ def test_all_shards_must_have_the_source_of_the_orders(corpus, facts):
     folders = [corpus.data, other.data]
     line = f"{other.data}: reorderings from 'an oracle'. Expected 'a preorderer'"
     refused(lambda: model(make(corpus, folders), "xl_pe", **facts), line)
-    model(make(corpus, folders), "sinusoidal", **facts)  # it does not read orders
+    model(make(corpus, folders), "sinusoidal", **facts)  # sinusoidal does not read orders
 
 
 def test_one_side_input_has_one_maker(corpus, parts):
@@ -302,7 +302,7 @@ def outside(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fork_server():
-    """Python's server of processes, which keeps the environment that it was started with."""
+    """Start Python's fork server (multiprocessing.forkserver). The server keeps the environment variables of its start."""
     forkserver.ensure_running()
 
 
