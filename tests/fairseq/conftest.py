@@ -46,7 +46,7 @@ class Result:
         return self.output
 
     def refusal(self) -> str:
-        """Return the one line with which the plugin stops the command."""
+        """Return the plugin's error line. Check that the command failed with exactly one such line and without a traceback."""
         assert self.status != 0, self.output[-4000:]
         assert "Traceback" not in self.output, self.output[-4000:]
         lines = [line for line in self.output.splitlines() if line.startswith("fairseq_posenc: ")]
@@ -60,7 +60,7 @@ class Running:
     folder: Path
 
     def finish(self, seconds: float = 180) -> Result:
-        """Wait for the process, at most this long."""
+        """Wait for the end of the process, at most `seconds` seconds. Return its result."""
         return Result(self.process.wait(seconds), self.output())
 
     def output(self) -> str:
@@ -123,7 +123,8 @@ class Fairseq:
     def generate(self, path, *options) -> Result:
         """Decode the whole test set.
 
-        Without --required-batch-size-multiple 1, fairseq-fixed drops a last batch whose size is not a multiple of 8.
+        By default, fairseq-fixed drops a last batch whose size is not a multiple of 8. The plugin keeps this batch. The option
+        --required-batch-size-multiple 1 also keeps this batch.
         """
         common = ["--path", path, "--cpu", "--num-workers", 0, "--max-len-b", 12, "--batch-size", 4]
         return self.run("fairseq-generate", self.data, *common, "--required-batch-size-multiple", 1, *options)

@@ -54,7 +54,7 @@ def test_an_archive_becomes_the_folder_that_it_contains(folder, suffix):
         folder / f"model.{suffix}",
         member("model", b"", type=tarfile.DIRTYPE, mode=0o755), member("model/a.pt"), member("model/sub/b.txt", b"more"),
     )  # fmt: skip
-    for _ in range(2):  # at the second call, the path is a folder
+    for _ in range(2):  # the first call replaces the archive by a folder
         assert file_utils.load_archive_file(str(path)) == str(path)
         assert (path / "a.pt").read_bytes() == b"text" and (path / "sub" / "b.txt").read_bytes() == b"more"
     assert [item.name for item in folder.iterdir()] == [path.name]
@@ -145,7 +145,7 @@ def test_sizes_are_bounded_before_they_are_read(folder, headers, words):
 
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE], ids=["long name", "pax"])
 def test_headers_are_read_up_to_a_limit(folder, kind):
-    """Python 3.14 reads a header in parts. Earlier versions read a header at once."""
+    """Python 3.14 reads a header in parts. Earlier versions read the whole header in one call."""
     size = 2**26
     path = folder / "bomb.tar.gz"
     path.write_bytes(gzip.compress(header("header", size, kind).tobuf(tarfile.GNU_FORMAT) + bytes(size), 1))

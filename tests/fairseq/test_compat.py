@@ -185,7 +185,8 @@ def test_loading_refuses_foreign_code(state, tmp_path, function):
 def test_a_loader_that_asks_for_arbitrary_pickle_gets_the_safe_one(state, tmp_path):
     marker = tmp_path / "it-ran"
     path = save({**state, "foreign": Foreign(os.system, f"touch {marker}")}, tmp_path / "foreign.pt")
-    load = compat.checkpoints.with_safe_loader(lambda path: torch.load(path, weights_only=False))  # as in fairseq's main branch
+    # fairseq's main branch also passes weights_only=False
+    load = compat.checkpoints.with_safe_loader(lambda path: torch.load(path, weights_only=False))
     with pytest.raises(SystemExit, match="not loaded, because it contains"):
         load(path)
     assert not marker.exists()

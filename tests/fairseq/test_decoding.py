@@ -86,12 +86,12 @@ def test_ensembles_of_one_model_are_that_model(fairseq, shaw, numbers):
 
 
 def test_ensembles_of_different_methods(fairseq, shaw, tmp_path):
-    """Each member of the ensemble has its own state."""
+    """The probabilities of the ensemble are the mean of the probabilities of its members."""
     fairseq.train("posenc_rope_tiny", tmp_path, "--share-all-embeddings", "--max-update", 20).succeeded()
     both = fairseq.generate(f"{shaw}:{tmp_path / 'checkpoint_last.pt'}", "--beam", 4, "--score-reference").succeeded()
     alone = [fairseq.generate(p, "--score-reference").succeeded() for p in (shaw, tmp_path / "checkpoint_last.pt")]
 
-    def probabilities(output: str) -> torch.Tensor:  # scores of all tokens of the references. fairseq prints logarithms to base 2
+    def probabilities(output: str) -> torch.Tensor:  # of all reference tokens. fairseq prints logarithms to base 2
         rows = fairseq.rows(output, "P")
         return torch.tensor([2 ** float(value) for i in sorted(rows) for value in rows[i][0].split()])
 

@@ -1,4 +1,7 @@
-"""Every place of the installed fairseq that runs code, commands or pickles. A checkpoint cannot reach any of these places."""
+"""List every place of the installed fairseq that may run code, a command or a pickle.
+
+The tests check the list. A checkpoint cannot run code, a command or a pickle at any of these places.
+"""
 
 import ast
 import pickle

@@ -29,7 +29,7 @@ def unpack(tmp_path):
 
 
 def split(text: str) -> tuple[list, list]:
-    """Return the numbers and words of hypotheses, and their scores."""
+    """Return two lists: pairs (sentence number, words) of the hypotheses, and the scores of the hypotheses."""
     rows = [line.split("\t") for line in text.splitlines()]
     return [(number, words) for number, _, words in rows], [float(score) for _, score, _ in rows]
 

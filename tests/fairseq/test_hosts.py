@@ -19,7 +19,7 @@ HALTING = ["--encoder-layers", 3, "--decoder-layers", 3]
 
 @pytest.fixture(scope="session", params=ARCHS)
 def trained(request, fairseq, tmp_path_factory):
-    """Return an architecture, its options, and the checkpoint and output of four uninterrupted updates."""
+    """Train for four updates. Return the architecture, its options, the folder of the checkpoints, and the output."""
     folder = tmp_path_factory.mktemp(request.param)
     options = [*OPTIONS, *(HALTING if "halting" in request.param else [])]
     output = fairseq.train(

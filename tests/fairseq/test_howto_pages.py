@@ -71,7 +71,10 @@ def test_longer_sentences(reader):
 
 
 def test_start_from_a_checkpoint_of_fairseq(reader):
-    """The stock model and the plugin's model have the same translations. All other commands of the page start from this model."""
+    """The stock model has the same translations in stock fairseq's architecture and in the plugin's architecture.
+
+    All other commands of the page start from the stock model.
+    """
     sizes = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --decoder-embed-dim 128 "
     sizes += "--encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512 --encoder-attention-heads 4 --decoder-attention-heads 4"
     stock = train(reader, "transformer", "stock", sizes, "--lr-scheduler inverse_sqrt --warmup-updates 4000 --lr 0.0005")
@@ -180,7 +183,10 @@ def test_the_tutorial_on_reports(tmp_path):
 
 
 def test_the_tutorial_on_a_first_table(tmp_path):
-    """The sizes come from environment variables. The second command adds seeds to the results of the first command."""
+    """Environment variables set the number of updates and the size of the vocabulary.
+
+    The second command adds seeds to the results of the first command.
+    """
     reader = Reader(tmp_path, imports=True)
     reader.link_recipes()
     write_text(tmp_path / "data")

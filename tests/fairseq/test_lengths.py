@@ -183,7 +183,10 @@ def test_characters(fairseq, tmp_path):
 
 
 def test_references_are_scored_with_their_lengths(fairseq, ldpe):
-    """The printed log-probabilities equal a forward pass with the reference and its length, as in training."""
+    """The printed log-probabilities are equal to the model's log-probabilities for the reference.
+
+    As in training, the forward pass receives the reference and its length.
+    """
     rows = fairseq.rows(generate(fairseq, ldpe, "--score-reference").succeeded(), "P")
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(ldpe)], {"data": str(fairseq.data)})
     task.load_dataset("test")

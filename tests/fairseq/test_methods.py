@@ -23,7 +23,7 @@ READ_LENGTHS = [name for name in posenc.names() if "target_length" in {side.name
 
 @pytest.fixture(scope="session", params=READ_WORDS_ALONE)
 def trained(request, fairseq, tmp_path_factory):
-    """Return a method, and its checkpoints of an uninterrupted training run: after two updates and after four updates."""
+    """Train a method for four updates. Return its name, and the folder with the checkpoints after two and four updates."""
     folder = tmp_path_factory.mktemp(request.param)
     fairseq.train_as_on_its_page(request.param, folder, *SHORT, "--save-interval-updates", 2).succeeded()
     return request.param, folder

@@ -65,7 +65,7 @@ def test_length_beam_and_rescoring_by_an_autoregressive_model(fairseq, pnat, sha
 
 
 def scored_by(fairseq, path, number, words):
-    """Return the mean log-probability of these words for a test sentence, under the model at `path`."""
+    """Return the mean log-probability (base 2) of the words and </s> for a test sentence, under the model at `path`."""
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], arg_overrides={"data": str(fairseq.data)})
     model.eval()
     task.load_dataset("test")

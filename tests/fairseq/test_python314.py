@@ -16,7 +16,7 @@ from typing import Any, Optional
 import pytest
 from fairseq.dataclass import FairseqDataclass
 
-import fairseq_posenc.host.plugin  # noqa: F401  (its options are dataclasses too)
+import fairseq_posenc.host.plugin  # noqa: F401  (the tests also read the plugin's options)
 import fairseq_python314
 
 ROOT = Path(__file__).parents[2]
@@ -51,9 +51,9 @@ def test_an_optional_option_has_the_type_of_its_values(kind):
 
 
 def test_all_options_of_fairseq_have_the_types_that_fairseq_finds():
-    """fairseq finds the types on Python 3.13 and earlier.
+    """On Python 3.13 and earlier, the patched function returns the same types as fairseq's function.
 
-    On Python 3.14, the printed type lacks the text for which fairseq searches.
+    On Python 3.14, fairseq's function does not recognise optional types. Their text lacks the part for which fairseq searches.
     """
     utils = fresh("fairseq.dataclass.utils")
     expected = utils.interpret_dc_type

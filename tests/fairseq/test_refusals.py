@@ -179,7 +179,7 @@ def test_training_skips_what_is_too_long_and_says_so(fairseq, tmp_path):
 
 
 def validation(fairseq, folder, *options) -> list:
-    """Return a training run that validates on the long sentences."""
+    """Return the command of a training run that validates on the long sentences."""
     arguments = fairseq.training("posenc_learned_tiny", folder, *SHORT, "--valid-subset", "valid1", *options)
     return [argument for argument in arguments if argument != "--disable-validation"]
 

@@ -164,7 +164,10 @@ HALF = ["--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16"
 
 @pytest.mark.parametrize("flag", HALF)
 def test_half_precision_trains_on_a_cpu(fairseq, tmp_path, flag):
-    """A stock model and this plugin's model are trained to a finite loss."""
+    """After training, the losses of a stock model and of the plugin's model differ by at most 2.
+
+    All parameters of the plugin's model are finite.
+    """
     options = [flag, "--fp16-init-scale", 4] if "16" in flag else [flag]
     stock, ours = (fairseq.train(arch, tmp_path / arch, *options) for arch in ("transformer", "posenc_tupe_rel_tiny"))
     assert ours.status == 0, ours.output[-3000:]
@@ -206,7 +209,9 @@ def two_workers(fairseq, backend: str, *training) -> list:
 
 @pytest.mark.slow
 def test_two_workers_train_as_one(fairseq, tmp_path):
-    """Two workers with 4 sentences each have the result of one worker with two batches of 4 sentences per update.
+    """Compare two workers with one worker. In one update, each of the two workers reads one batch of 4 sentences.
+
+    The one worker reads two batches of 4 sentences per update. The resulting parameters are equal.
 
     The training run with two workers is also resumed.
     """
@@ -255,7 +260,8 @@ def test_torch_shares_every_gradient(fairseq, arch):
         shared = torch.nn.parallel.DistributedDataParallel(model)
         for _ in range(2):
             shared(*SENTENCES)[0].logsumexp(-1).sum().backward()
-        # Otherwise, destroy_process_group would wait for a thread and hold Python's lock. The thread may wait for this lock.
+        # Without this `del`, destroy_process_group would wait for a thread while it holds Python's lock. The thread may
+        # wait for the same lock.
         del shared
     finally:
         torch.distributed.destroy_process_group()

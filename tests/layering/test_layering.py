@@ -26,7 +26,7 @@ FLOORS = [
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 #: folders that never import fairseq, not even inside a function
 FREE_OF_FAIRSEQ = {"core", "ops", "methods", "registry", "attention", "data"}
-#: folders whose import does not import torch
+#: folders that can be imported without importing torch
 FREE_OF_TORCH = ["core", "common", "registry", "cli"]
 
 
@@ -39,7 +39,10 @@ def room(path: Path) -> str:
 
 
 def imports(path: Path) -> set[tuple[str, str]]:
-    """Return (top-level package, folder of this package or "") of every import of a file, including imports inside functions."""
+    """Return the first two parts of every imported name, such as ("fairseq_posenc", "core").
+
+    If the name has only one part, the second part is "". Imports inside functions are included.
+    """
     package = ("fairseq_posenc", *path.relative_to(PACKAGE).parts[:-1])
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -106,6 +109,9 @@ def test_light_commands_bring_no_torch(command):
 
 
 def test_fairseq_loads_the_plugin_with_user_dir():
-    """If fairseq is already imported (--user-dir), the package registers its model. Otherwise, fairseq is not imported."""
+    """If fairseq is already imported, as with --user-dir, the import of the package registers its model.
+
+    Otherwise, the import of the package does not import fairseq.
+    """
     assert "fairseq_posenc.host.models.transformer.model" in loaded("import fairseq\nimport fairseq_posenc")
     assert "fairseq" not in loaded("import fairseq_posenc")

@@ -8,8 +8,9 @@ from fairseq_posenc.testing.reference import Oracle, product
 def place_in_table(a: int, x: float, y: float, buckets: int, max_distance: float) -> float:
     """Return beta, the real-valued bucket number of the distance a.
 
-    x and y are the parameters that determine alpha and gamma. Below alpha, beta equals the distance. gamma is the distance at
-    which beta reaches the number of buckets.
+    x and y are the parameters that determine alpha and gamma. Below alpha, beta equals the distance. Beyond alpha, beta grows
+    with the logarithm of the distance. The largest value of beta is `buckets` - 1. Without this limit, beta would be `buckets`
+    at the distance gamma.
     """
     alpha = 1 + (buckets - 2) / (1 + math.exp(-x))
     gamma = alpha + 1 + (max_distance - buckets / 2 - 1) * math.exp(y)

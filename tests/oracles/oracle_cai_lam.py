@@ -11,7 +11,11 @@ from .walks import edges, steps, undirected
 
 
 def labels(t: int, s: int, at) -> list[int]:
-    """Return the labels from token t to token s. 0: no path. 1: the word itself. 2: a path of more than eight edges."""
+    """Return the labels of the path from the word of token t to the word of token s.
+
+    Three labels replace a whole path. 0: there is no path. 1: both tokens belong to the same word. 2: the path has more than
+    eight edges.
+    """
     i, j = at.sentence.words[t], at.sentence.words[s]
     found = path(i, j, at)
     return [2] if len(found) > 8 else found or [int(i == j)]

@@ -37,7 +37,10 @@ def increment(name: str, row: int, at) -> float:
 
 
 def row_cable(q, k, column, seen, at):
-    """Context-aware biases (Veisi et al. 2025). c(t) is minus the sum of the increments of all words up to t."""
+    """Context-aware biases (Veisi et al. 2025): the bias is -|c(t) - c(s)|.
+
+    c(t) is minus the sum of softplus(w . x + b) over all words up to t.
+    """
 
     def c(t):
         return -sum(softplus(increment("", j, at)) for j in seen if j <= t)

@@ -1,4 +1,4 @@
-"""Scores and a bias, mixed over heads by a network for each pair of words (DAPE, Zheng et al. 2024a, 2024b)."""
+"""DAPE (Zheng et al. 2024a, 2024b): for each pair of words, a network mixes the scores and the biases of all heads."""
 
 import math
 
@@ -38,8 +38,8 @@ def base_bias(head: int, t, s, at) -> float:
 def row(q, k, column, seen, at):
     """Return a row of scores.
 
-    The network reads the numbers of all heads for a key. With kernel > 1, the network also reads the numbers for neighbouring
-    keys, if the query attends to these keys.
+    For each key, the network reads the scores and the biases of all heads. With base=none, there are no biases.
+    With kernel > 1, the network also reads the scores and biases of neighbouring keys, if the query attends to these keys.
     """
     t, ids, heads = at.query_ids[column], at.key_ids, range(at.heads)
     everyone = {}
@@ -51,7 +51,7 @@ def row(q, k, column, seen, at):
     read = {s: np.array(score[s] + (added[s] if at["base"] != "none" else [])) for s in seen}
 
     def convolved(name, given, s):
-        """Convolve the numbers of the keys from s - kernel//2 to s + kernel//2.
+        """Convolve the vectors in `given` of the keys from s - kernel//2 to s + kernel//2.
 
         Keys to which the query cannot attend count as zero.
         """

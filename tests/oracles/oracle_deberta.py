@@ -11,7 +11,10 @@ from fairseq_posenc.testing.reference import Oracle, linear, split
 
 
 def bucket(distance: int, buckets: int, max_distance: int) -> int:
-    """Return the bucket of a distance: exact up to half of the buckets, and logarithmic beyond, on both sides."""
+    """Return the signed bucket of a signed distance.
+
+    Up to half of `buckets`, the bucket equals the distance. Beyond, the bucket grows with the logarithm of the distance.
+    """
     mid, a = buckets // 2, abs(distance)
     if a <= mid:
         return distance

@@ -13,7 +13,10 @@ def allowed(t, s, at):
 
 
 def head(values, t, seen, at):
-    """Compute a head without queries and keys. Every channel has its own scores. A gate mixes the sum with the token itself."""
+    """Compute the output of a head. The head has no queries and keys. Every channel has its own scores.
+
+    A gate mixes the weighted sum of the visible tokens with the vector of the token itself.
+    """
     hidden = [np.where(v > 0, v, np.exp(v) - 1) for v in values]
     c, here = at["temperature"], hidden[t]
     summed = np.zeros(len(here))

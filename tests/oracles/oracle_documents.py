@@ -76,7 +76,7 @@ def label(words, i, source, at) -> int:
 
 
 def vector(number, width, at, name="table"):
-    """Return the vector of a sentence. The first sentence has number 1."""
+    """Return the sentence vector with this number. The smallest number is 1."""
     if at["vectors"] == "learned":
         table = at.parameters[name]
         return table[min(number, len(table)) - 1]
@@ -86,7 +86,10 @@ def vector(number, width, at, name="table"):
 
 
 def with_sentence(x, i, words, source, at):
-    """Add [P_(d-w)[t]; E_(s,w)[label]] to the embedding."""
+    """Add the concatenation of a position vector and a sentence vector to the embedding.
+
+    The position vector has d - w channels, and the sentence vector has w channels.
+    """
     width = at["width"] or len(x) // 2
     positions = sinusoid(i + at.padding_idx + 1, len(x) - width, "halves", "fairseq")
     return x + np.concatenate([positions, vector(label(words, i, source, at), width, at)])

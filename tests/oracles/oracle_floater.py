@@ -43,7 +43,7 @@ def step(f, t, h, y):
 
 
 def path(t, at, stream, layer):
-    """Return p at position t of one stream (0 queries, 1 keys, 2 values) of one layer."""
+    """Return p at position t for one layer and one stream. The streams are queries (0), keys (1) and values (2)."""
     first = at.parameters["first"].reshape(-1, at.parameters["first"].shape[-1])
     own = 0 if at["at"] == "input" else stream * (len(first) // 3) + layer
     number = own // at.parameters["first"].shape[1]

@@ -24,7 +24,10 @@ def colour(word: int, joined: list, rounds: int) -> int:
 
 
 def walk(size: int, joined: list, normalise: str) -> np.ndarray:
-    """Return 0.15 sum_k 0.85^k A'^k. This sum equals 0.15 times the inverse of (I - 0.85 A')."""
+    """Return 0.15 sum_k 0.85^k A'^k. This result equals 0.15 times the inverse of (I - 0.85 A').
+
+    A' is the normalised adjacency matrix.
+    """
     degree = [max(len(neighbours(word, joined)), 1) for word in range(size)]
     matrix = np.zeros((size, size))
     for i in range(size):
@@ -37,7 +40,11 @@ def walk(size: int, joined: list, normalise: str) -> np.ndarray:
 
 
 def numbers(size: int, at) -> list[tuple[int, int, int]]:
-    """Return colour, rank and hops of every word except </s>, which is the last word."""
+    """Return (colour, rank, hops) of every word except </s>. </s> is the last word.
+
+    The rank of the root is 0. The other words are ranked by their closeness to the root. Hops are the number of edges from the
+    root, at most 99.
+    """
     joined = undirected([edge for edge in edges(at) if edge[1] != size])
     root = next(before for before, after, _ in edges(at) if after == size)
     close = walk(size, joined, at["normalise"])[root].round(9)

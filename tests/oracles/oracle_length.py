@@ -8,7 +8,10 @@ from .oracle_sinusoidal import sinusoid
 
 
 def characters(word: str) -> int:
-    """Return the printed characters of a token of subword-nmt: a word with one space, or a piece of a word without its marker."""
+    """Return the number of printed characters of a token of subword-nmt.
+
+    A whole word counts with one space. A piece of a word counts without its marker. </s> has no printed characters.
+    """
     if word == "</s>":
         return 0
     return len(word) - 2 if word.endswith("@@") else len(word) + 1

@@ -6,7 +6,7 @@ from fairseq_posenc.testing.reference import Oracle
 
 
 def kernel(x: int, channel: int, at) -> float:
-    """Return P_i(x) with x = t - s: the overlap of two filters of the same white noise."""
+    """Return P_i(x) with x = t - s: the cross-correlation of the query filter and the key filter of channel i."""
     of_query, of_key = (at.parameters[name][at.head, channel] for name in ("query_filter", "key_filter"))
     length = len(of_key)
     return sum(of_key[p] * of_query[p + x] for p in range(length) if 0 <= p + x < length)
@@ -27,7 +27,7 @@ ORACLES = [
         score=score,
         defaults=DEFAULTS,
         random=True,
-        cases=[  # the noise grows with the filters, and long filters would need too many realizations
+        cases=[  # the noise grows with the length of the filters. Longer filters would need too many realizations
             ({"length": 4, "realizations": 128}, "encoder decoder cross"),
             ({"length": 7, "gated": False, "realizations": 128}, "encoder decoder cross"),
             ({"length": 2}, "encoder"),

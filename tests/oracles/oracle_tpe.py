@@ -12,7 +12,11 @@ def children(word: int, heads) -> list[int]:
 
 
 def branches(word: int, heads, at) -> list[int]:
-    """Return the branches from the word to the root."""
+    """Return the branches on the path from the word to the root.
+
+    If the option `branches` is given, a branch is the index of a word among its siblings, at most `branches` - 1. Otherwise,
+    the tree is binary: branch 0 leads to the first child, and branch 1 leads to the next sibling.
+    """
     if heads[word] < 0:
         return []
     siblings = children(heads[word], heads)

@@ -1,4 +1,4 @@
-"""TUPE-A and TUPE-R (Ke et al. 2021): positions with separate projections from words."""
+"""TUPE-A and TUPE-R (Ke et al. 2021): positions and words have separate projections."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Channels that decay by separate gates (wall attention)."""
+"""Wall attention: every channel of a head decays by its own forget gates."""
 
 import math
 

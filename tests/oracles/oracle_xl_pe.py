@@ -34,7 +34,11 @@ def embed(x, ids, at):
 
 
 def score(q, k, t, s, at):
-    """Compute the score. The input is U + P. Heads with the other word order read U + P', so (P' - P) W is added to q and k."""
+    """Compute the score. The input of the layer is U + P, the sum of word vectors and position vectors.
+
+    Heads with the other word order read U + P', where P' contains the positions in the other order. Therefore, (P' - P) W is
+    added to q and k.
+    """
     if at["fuse"] == "heads" and at.layer == 0 and at.head < (at["heads"] or at.heads // 2):
         number = places(at.sentence)
         width = len(q) * at.heads

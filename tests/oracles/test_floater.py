@@ -23,7 +23,10 @@ def method(options: str, dims=DIMS):
 
 
 def paths(floater, count: int, state=None):
-    """Return paths [streams, layers, n, C] of the first positions. In decoding, n is the number of computed positions."""
+    """Return the paths of the first positions: [streams, layers, n, C].
+
+    n equals `count`. If `state` is given (decoding), n is rounded up to a multiple of the block size.
+    """
     at = Positions.counted(0, count)
     return torch.stack([torch.stack(layers) for layers in floater.prepare(AttentionContext(at, at, state=state))])
 

@@ -134,7 +134,8 @@ COUNTS = [
     (LARGE, "diet_linformer", "encoder", 6 * (32 * 1024 + 8 * (1024 + 32) * 64)),
     (LARGE, "xl", "decoder", 1_573_888),
     (LARGE, "tener", "encoder", 6_144),
-    (LARGE, "deberta:max_distance=512", "encoder", 2 * 512 * 512 + 6 * (2 * 512**2 + 512)),  # biases of version 1
+    # As in version 1 of DeBERTa, the projection of positions to queries has a bias. The projection to keys has no bias.
+    (LARGE, "deberta:max_distance=512", "encoder", 2 * 512 * 512 + 6 * (2 * 512**2 + 512)),
     (LARGE, "deberta:max_distance=512,share_key=true", "encoder", 2 * 512 * 512),
     (LARGE, "deberta_emd:max_distance=512,share_key=true", "encoder", 2 * 512 * 512 + 1024 * 512),
     (LARGE, "huang1", "encoder", 49_152),
@@ -817,7 +818,7 @@ def test_xpos_in_half_precision(room, last):
 
 
 def test_xpos_in_closed_form():
-    # One pair per head: zeta = (0 + 0.8) / 2.8, and a cosine of the distance.
+    # A head has one pair, so zeta = (0 + 0.8) / 2.8. The score is zeta^(distance / 4) cos(distance) / sqrt(2).
     attn, deltas = attention("xpos:scale_base=4", "decoder", width=2 * H), np.array([-9, -4, -1, 0])
     constant(attn.q_proj, [1.0, 0.0]), constant(attn.k_proj, [1.0, 0.0])
     close(along(attn, deltas.tolist()), [(0.8 / 2.8) ** (-deltas / 4) * np.cos(deltas) / math.sqrt(2)] * H, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Shared and separate parameters of layers, through the hooks of a method with three layers."""
+"""Parameters that layers share, and parameters of each layer. The tests call the hooks of methods with three layers."""
 
 import dataclasses
 

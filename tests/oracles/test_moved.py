@@ -218,7 +218,7 @@ def test_cape_draws_once_for_both_sides():
     source, target = (drawn(f"cape:jitter=0,shift={shift},scale=2", 50, 6, pair, seed=seed) for seed, shift in ((1, 5), (2, 10)))
     scale = source.diff()[:, :1]
     close(scale.numpy(), target.diff()[:, :1].numpy(), atol=1e-4)
-    # each side is shifted up to its own limit
+    # both sides draw the same number between -1 and 1, and multiply it by their own option `shift`
     close((2 * source[:, :1] / scale).numpy(), (target[:, :1] / scale).numpy(), atol=1e-3)
     assert list(pair) == ["cape"] and pair["cape"].shape == (50, 2)
 

@@ -449,7 +449,7 @@ def test_numbers_of_words_that_the_root_does_not_reach():
 
 # -- Ding et al. ---------------------------------------------------------------------------------------------------------
 
-#: I have a pen . and </s>, in the order of the other language
+#: the sentence "I have a pen . </s>". `order` is the order of its words in the other language
 ORDER = Sentence(np.arange(6), order=np.array([0, 3, 1, 2, 4, 5]))
 
 
