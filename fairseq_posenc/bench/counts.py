@@ -39,7 +39,10 @@ _FILE = "count.json"
 
 
 def run(settings: Settings) -> int:
-    """Count these specs, or all methods if no spec is given, and print the table."""
+    """Count the kernel launches, waits, bytes and memory of the given specs, and print the table.
+
+    If no spec is given, count these quantities for all methods.
+    """
     listed = [Variant(STOCK, None), *variants(settings.specs or [_PLAIN, *registry.names()], "model")]
     listed = list({variant.name: variant for variant in listed}.values())
     results: dict[str, Any] = {"settings": record(settings), "rows": []}
@@ -246,7 +249,10 @@ def document(results: dict[str, Any]) -> str:
 
 
 def as_json(results: dict[str, Any]) -> str:
-    """Return the results as JSON. Each number has one line, and the cost of each place in the code has one line."""
+    """Return the results as JSON. Each number is on its own line.
+
+    The numbers of a list, such as the cost of one place in the code (see `Count`), are on one line.
+    """
     return re.sub(r"\[\s+([\d,\s]+?)\s+\]", lambda found: f"[{''.join(found[1].split())}]", json.dumps(results, indent=0)) + "\n"
 
 
@@ -263,7 +269,12 @@ def terminal(results: dict[str, Any], width: int) -> str:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """Return a table for each action: ratios to stock fairseq, and the growth of launches and bytes with the sentence length."""
+    """Return a table for each action, with ratios to stock fairseq and numbers of waits.
+
+    Kernel launches, bytes and peak memory are divided by the values of stock fairseq. If an action has several sentence lengths
+    with the same number of tokens, the table also contains the growth of kernel launches and bytes. The growth is the value
+    for the last sentence length, divided by the value for the first sentence length.
+    """
     blocks = []
     for kind in _kinds(results):
         head, body = _body(results, kind)

@@ -90,7 +90,7 @@ class Count(Cost):
     lines: dict[str, Counter[str]] = field(default_factory=dict)
 
     def totals(self) -> dict[str, int]:
-        """Return the numbers of the whole run."""
+        """Return the costs of the whole run by name, such as the number of kernel launches, without the costs of the places."""
         return {name: getattr(self, name) for name in ("launches", "waits", "read", "written", "peak", "float64", "host")}
 
 

@@ -131,7 +131,7 @@ class _Generator(torch.Generator):
 
 
 class _Autocast(torch.autocast):
-    """Autocast for the CPU if autocast for the meta device is requested. PyTorch has no autocast for this device."""
+    """Autocast for the CPU if autocast for the meta device is requested. PyTorch has no autocast for the meta device."""
 
     def __init__(self, device_type: str, *args: Any, **kwargs: Any):
         super().__init__("cpu" if device_type == "meta" else device_type, *args, **kwargs)

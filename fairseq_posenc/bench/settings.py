@@ -87,7 +87,11 @@ class Settings:
 
 
 def _values(option: str, given: list[str], specs: list[str], read: Callable[[str], Any]) -> list[Any]:
-    """Return the values of an option, separated by commas or blanks. If specs follow the values, append them to `specs`."""
+    """Return the values of an option.
+
+    On the command line, values are separated by commas or blanks. `given` contains the values, and possibly specs after the
+    values. These specs are appended to `specs`.
+    """
     values: list[Any] = []
     for number, text in enumerate(given):
         if values and _is_spec(text):

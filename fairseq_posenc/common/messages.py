@@ -14,7 +14,7 @@ def shorten(text: str, width: int = 60) -> str:
 
 
 def join(items: Sequence[str], shown: int = 3, separator: str = ", ") -> str:
-    """Return the first items, and the number of further items."""
+    """Return a text with the first `shown` items, and with the number of further items if there are any."""
     more = f" and {len(items) - shown} more" if len(items) > shown else ""
     return separator.join(items[:shown]) + more
 

@@ -94,8 +94,9 @@ class AttentionContext:
 
         The queries are the last tokens of this prefix.
 
-        In the cross-attention of beam search, this tensor has one row per beam. The attention then has one row per source
-        sentence. Each row of the attention contains the queries of all beams of the sentence.
+        In beam search, the rows of this tensor differ from the rows of the queries in cross-attention. This tensor has one row
+        per hypothesis of the beam. The tensor of queries has one row per source sentence. Each row of queries contains the
+        queries of all hypotheses of the sentence.
         """
         return self.tokens if self.query_tokens is None and not self.cross else self.query_tokens
 

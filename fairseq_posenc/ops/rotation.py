@@ -35,7 +35,10 @@ def rotate(x: Tensor, waves: Waves, pairs: int, layout: str) -> Tensor:
 
 
 class _Rotation(torch.autograd.Function):
-    """A rotation that stores only the waves for the backward pass. The gradient is rotated by the opposite angles."""
+    """A rotation that stores only the cosines and signed sines (`Waves`) for the backward pass.
+
+    The backward pass rotates the gradient by the opposite angles.
+    """
 
     @staticmethod
     def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:

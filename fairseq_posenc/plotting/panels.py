@@ -32,7 +32,7 @@ _MEANING = {
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: numbers [T, S], and a description. nan: the query cannot attend to the key."""
+    """One picture: numbers [T, S], and a description. A number is nan if the query cannot attend to the key."""
 
     title: str
     values: Tensor
@@ -71,7 +71,7 @@ def of_sources(
 def atlas(length: int) -> list[Panel]:
     """Return one panel per method, sorted by family and name.
 
-    A panel contains the first head, at the first site for which the authors define the method.
+    A panel shows the numbers of the first head, at the first site for which the authors define the method.
     """
     found = []
     for name in registry.names():

@@ -65,7 +65,7 @@ def require_class(node: ast.ClassDef, names: Mapping[str, Any]) -> None:
 
     A class may contain a docstring, `pass`, option fields, inner classes, and assignments of expressions that `require_value`
     allows. Inner classes must satisfy the same conditions. The only allowed decorator is `dataclass`. Every base class must be
-    known in this file.
+    defined or imported in the file of the class.
     """
     if node.keywords:
         raise NotLiteral(node, f"class {node.name} has keywords")

@@ -71,8 +71,8 @@ def fuzzy_reordering_score(order: Sequence[int]) -> float:
 def relative_to(order: Sequence[int], reference: Sequence[int]) -> list[int]:
     """Replace each word index of `order` by the position of this word in `reference`, another order. Return the result.
 
-    `kendall_tau` and `fuzzy_reordering_score` compare an order with the source order. For the result of this function, they
-    therefore compare `order` with `reference`.
+    `kendall_tau` and `fuzzy_reordering_score` compare their argument with the source order. If the argument is the result of
+    this function, `kendall_tau` and `fuzzy_reordering_score` therefore compare `order` with `reference`.
     """
     place = {word: index for index, word in enumerate(reference)}
     return [place[word] for word in order]

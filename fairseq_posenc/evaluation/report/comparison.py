@@ -63,7 +63,10 @@ class Row:
 
     @property
     def asked(self) -> list[str]:
-        """Return the origins of the requested output lengths, such as "reference". Empty if no lengths were requested."""
+        """Return where the requested output lengths come from, such as "reference" or "predictor".
+
+        The list is empty if no lengths were requested.
+        """
         return sorted({part.asked.source for run in self.runs for part in run.parts.values() if part.asked})
 
     def values(self, get: Callable[[Record], float | None]) -> Values | None:

@@ -117,7 +117,9 @@ def compare(
     Args:
         scores: [..., M, S], in points.
         baseline: index of the row with which other rows are compared.
-        known: the pooled variance on the scale `scale`. Intervals on the logit scale are transformed back to points.
+        known: the pooled variance of the scores on the scale `scale`.
+        scale: the scale on which variances are pooled: POINTS or LOGIT. Intervals on the logit scale are transformed back to
+            points.
         paired: use the paired form, on the scale `scale`. Rows that lack one of the S seeds then have no p-value.
         percent: whether the scores are between 0 and 100.
 

@@ -83,7 +83,9 @@ def own_address(cfg: Any) -> str:
 
 
 def prepared(init: Callable) -> Callable:
-    """Wrap fairseq's distributed_init, so that gloo uses the network interface that is connected to the first machine.
+    """Wrap fairseq's distributed_init, so that gloo uses the right network interface of each machine.
+
+    The right network interface is the interface through which this machine reaches the first machine.
 
     By default, gloo uses the address of the host name. On many machines, this address is 127.0.1.1, which other machines cannot
     reach.

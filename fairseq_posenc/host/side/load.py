@@ -271,9 +271,11 @@ class FileInputs:
         return model
 
     def _require_labels(self, args: Any) -> None:
-        """Raise PositionError if a folder has other indices of relation labels than the training run.
+        """Raise PositionError if the relation labels of a data folder differ from the relation labels of the training run.
 
-        Checkpoints of earlier versions have no hash of the labels. The labels of the first folder are then not checked.
+        The order of the labels must also be equal, because a label is stored as its index. Checkpoints of earlier versions
+        contain no hash of the labels. With such a checkpoint, the labels of the first data folder are not checked. The labels
+        of all other data folders must equal the labels of the first data folder.
         """
         for folder in self.folders:
             dictionary, trained = self._dictionary(folder), getattr(args, "relations_digest", None)

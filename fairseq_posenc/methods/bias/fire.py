@@ -30,7 +30,8 @@ class Fire(PositionMethod):
     Shapes: bias -> [B or 1, H, T, S].
     Source: Li et al. (2024). Code: public copies of the code in the paper's appendix.
     Deviations:
-        * By default, layers share one network, which is the paper's variant FIRE-S. FIRE is share=none.
+        * By default, layers share one network, which is the paper's variant FIRE-S. With share=none, the method is the paper's
+          FIRE, with one network per layer.
         * 1e-6 is added to the denominator, as in some copies of the code.
         * Scores are relative only below the threshold T. Beyond T, they also depend on the position of the query.
         * Encoder and cross-attention are extensions of this project. There, |s-t| does not distinguish left from right.

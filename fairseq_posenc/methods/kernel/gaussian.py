@@ -17,7 +17,8 @@ class Gaussian(PositionMethod):
     token itself.
 
     Equation: $\alpha_{ts} = N(s; \gamma t + o_h, \sigma)$, without softmax. $o_h$ is $-1$ in even heads. In odd heads, $o_h$ is
-        $1$, or $0$ if attention is causal. $\gamma$ is $1$ in self-attention. You et al. (2020).
+        $1$, or $0$ if attention is causal. $\gamma$ is the option `ratio`. $\gamma$ must be $1$ in self-attention. You et
+        al. (2020).
     Shapes: attend -> [B, H, T, D].
     Source: You, Sun and Iyyer (2020). Code: fallcat/stupidNMT.
     Deviations:

@@ -228,7 +228,7 @@ class SineSpe(_Spe):
     def _codes(self, x: Tensor, at: Positions, sines: Sines, ctx: AttentionContext) -> Tensor:
         """Project the result of `_features` onto random noise: [B, H, T, R].
 
-        The codes of counted positions (see `Positions`) are computed in blocks. All blocks use the same waves (see `_Codes`).
+        If `at.start` is set (see `Positions`), the codes are computed in blocks. All blocks use the same waves (see `_Codes`).
         `_Features` describes the waves.
         """
         noise = ctx.prepared[self].to(x.dtype).movedim(1, 2) * self.options.realizations**-0.5  # [H, M, D, R]

@@ -23,7 +23,8 @@ class OutputLength(PositionMethod):
     def lengths(self, ctx: AttentionContext) -> Tensor:
         """Return the requested lengths [B, 1]. On a CPU, raise PositionError for negative lengths.
 
-        If `start` of the queries is set (see `Positions`), decoding steps after the first step do not check the lengths.
+        If `ctx.queries.start` is set (see `Positions`), only the first decoding step checks the lengths. If
+        `ctx.queries.start` is not set, every decoding step checks the lengths.
         """
         lengths = ctx.side["target_length"].unsqueeze(1)
         if devices.on_cpu(lengths) and not ctx.queries.start and (lengths < 0).any():

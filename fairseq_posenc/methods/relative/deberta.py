@@ -1,4 +1,7 @@
-"""Disentangled attention: products of content with relative positions, and absolute positions in the last layer."""
+"""Disentangled attention: products of content with relative positions.
+
+deberta_emd also adds absolute positions in the last layer.
+"""
 
 import functools
 import math

@@ -16,7 +16,7 @@ _DEVIATION = 0.02
 
 
 class PathAttention(PositionMethod):
-    r"""Multiply the query by one matrix for each token from the token after the key to the token of the query. Each matrix is
+    r"""Multiply the query by one matrix for each token after the key, up to and including the query's token. Each matrix is
     the identity minus a matrix of rank 1.
 
     Equation: $A_{ts} = k_s \cdot (H_{s+1} H_{s+2} \cdots H_t) q_t / \sqrt{d_h}$ for $s \le t$, $H_j = I - \beta_j w_j w_j^T$,
@@ -42,9 +42,9 @@ class PathAttention(PositionMethod):
         triangular system of T unknowns for each query. These computations need O(T^2 d_h + T^3) operations per head. The
         encoder computes these products and systems once per direction.
         Decoding caches a second set of keys. Each decoding step multiplies these keys by H_t.
-        The method requires at least four matrix products, and the solution of triangular systems. The result of each of these
-        operations has the shape [B, H, T, T]. The forward pass computes the results in float32. The backward pass computes
-        the gradients of the results in float32.
+        Each layer also computes two other products: queries with keys, and the solutions of the systems with the product of w
+        and keys. The result of each of these operations has the shape [B, H, T, T]. The forward pass computes the results in
+        float32. The backward pass computes the gradients of the results in float32.
     """
 
     @dataclass(frozen=True)

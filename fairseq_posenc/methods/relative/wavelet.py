@@ -23,7 +23,7 @@ class Wavelet(PositionMethod):
         * Heads of fewer than 16 channels have d_h/2 scales, so that they have two shifts.
         * $\psi$ has the factor 1, and is symmetric. Only channels with a shift above 0 therefore distinguish directions. The
           factor and the symmetry of $\psi$ are unverified.
-        * The encoder is an extension of this project.
+        * The use of this method in the encoder is an extension of this project.
     Cost: no parameters. Each layer computes the products of all queries with the vectors of all distances. The spec
         shaw:values=false computes products of the same form, but only with the vectors of clipped distances.
     """

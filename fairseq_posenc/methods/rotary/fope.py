@@ -36,7 +36,8 @@ class FourierRope(PositionMethod):
     Deviations:
         * The map is not a rotation, so scores depend on absolute positions. If a constant is added to all
           positions, the scores change.
-        * Pairs without a position have sine 0. The code has sine 1, which doubles their part of the score (zero=code).
+        * Pairs without a position have sine 0. In the authors' code, and with zero=code, these pairs have sine 1. Sine 1
+          doubles the contribution of these pairs to the score.
         * All layers share the matrices. They are random and not trained, as in all configurations of the code.
         * Encoder and cross-attention are extensions of this project.
     Cost: no trained parameters, but 2 h D D' numbers in the state dict. Two products [T, D] x [D, D'] per head and forward pass.
@@ -106,7 +107,10 @@ class FourierRope(PositionMethod):
         return rotate(x, waves, x.size(-1) // 2, "halves")
 
     def _waves(self, at: Positions, width: int) -> Waves:
-        """Return the mixed cosines and the mixed, signed sines as `Waves`: two tensors [B or 1, H, T, d_h]."""
+        """Return the mixtures of cosines and the mixtures of sines as `Waves`: two tensors [B or 1, H, T, d_h].
+
+        The second tensor contains -sin at the first channel of a pair, and sin at the second channel.
+        """
         sin, cos = (self._mixed(name, table) for name, table in zip(("sines", "cosines"), self.table(at).chunk(2, -1)))
         rest = (0, width // 2 - self.pairs)
         sin = F.pad(sin, rest, value=1.0 if self.options.zero == "code" else 0.0)

@@ -26,7 +26,8 @@ class RopeScaled(PositionMethod):
         $L_0/32$ to 1 at the wavelength $L_0$, and sines and cosines are multiplied by $0.1 \ln f + 1$. `llama3`: $n_i = L_0
         \theta_i / (2 \pi)$ is the number of turns within $L_0$. The frequency is $\theta_i$ for $n_i > \mathrm{high}$,
         $\theta_i / f$ for $n_i < \mathrm{low}$, else $\theta_i ((1 - a_i) / f + a_i)$ with $a_i = (n_i - \mathrm{low}) /
-        (\mathrm{high} - \mathrm{low})$. `keep` and `cutoff` read $\theta_i$, not $\theta'_i$.
+        (\mathrm{high} - \mathrm{low})$. The options `keep` and `cutoff` select pairs of channels as in `rope`. `cutoff` is
+        compared with the wavelengths of $\theta_i$, not of $\theta'_i$.
     Shapes: rotate [B, H, T, D] -> same. With scaling=dynamic in the decoder, rescale -> [B, H, T, S].
     Source: Chen et al. (2023), linear. bloc97 (2023), ntk and dynamic. Peng et al. (2024), yarn. Code: Hugging Face's rope
         utilities, also for llama3.

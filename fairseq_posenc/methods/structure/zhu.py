@@ -24,13 +24,14 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
 class StructuralTransformer(PositionMethod):
-    r"""Add a vector of the path between two words of the tree to keys and to values.
+    r"""Add to keys and values a vector that encodes the path between two words in the tree.
 
     Equation: $A_{ts} = q_t \cdot (k_s + W_R r_{ts}) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s + W_F r_{ts})$, $r_{ts} =
         \operatorname{LayerNorm}(f(u_1, \ldots, u_m))$. $u_1, \ldots, u_m$ are the vectors of the labels of the path from $t$ to
         $s$. Each label includes its direction. Zhu et al. (2019), equations 4 to 9, survey, equations 28 and 29. The option
-        `paths` selects $f$. `convolution`: over four labels, with ReLU. `attention`: self-attention over four labels, with
-        attentive pooling. `average` and `sum`: over five labels. `feature`: a vector of the whole path.
+        `paths` selects $f$. `convolution`: $f$ is a convolution over the first four labels, with ReLU. `attention`: $f$ is
+        self-attention over the first four labels, with attentive pooling. `average` and `sum`: $f$ is the average or the sum of
+        the vectors of the first five labels. `feature`: $f$ is a vector of the whole path.
     Shapes: content_scores -> [B, H, S, S], content_values -> [B, H, S, D].
     Source: Zhu et al. (2019). Code: Amazing-J/structural-transformer. Survey.
     Deviations:
@@ -47,11 +48,12 @@ class StructuralTransformer(PositionMethod):
         * The self-attention in f has one head without biases. The authors' code has eight heads with biases.
         * All layers share one table of labels, as in the authors' code. All heads share the vectors W_R r and W_F r, also as in
           the code.
-    Cost: 2 (w d_h + d_h) + 2 w parameters per layer. f has 4 w^2 + w parameters per layer for convolution, and 3 w^2 + 128 (w +
-        1) for attention. One table of labels per stack. f is computed for the distinct paths of a batch. The vectors of
-        word pairs are gathered in blocks. The method never stores a tensor [B, S, S, d_h]. Computing the paths of a tree
-        takes O(S^3) time in the data loading workers. On a CPU, the method reduces the training speed of a small model to 0.86
-        times the speed without the method (in tokens per second). The factor is 0.75 if nearly all paths of a batch differ.
+    Cost: 2 (w d_h + d_h) + 2 w parameters per layer, where w is the option `width`. f has 4 w^2 + w parameters per layer for
+        convolution, and 3 w^2 + 128 (w + 1) for attention. One table of labels per stack. f is computed for the distinct
+        paths of a batch. The vectors of word pairs are gathered in blocks. The method never stores a tensor
+        [B, S, S, d_h]. Computing the paths of a tree takes O(S^3) time in the data loading workers.
+        On a CPU, the method reduces the training speed of a small model to 0.86 times the speed without the method (in tokens
+        per second). The factor is 0.75 if nearly all paths of a batch differ.
     Raises: PositionError if the data has no relations.
     """
 

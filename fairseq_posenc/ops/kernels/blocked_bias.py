@@ -54,7 +54,7 @@ def lacks_fused_gradient(q: Tensor, bias: Tensor) -> bool:
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float, scale: float) -> Tensor:
     """Compute softmax(scale q k^T + mask) v, for masks that leave at least one key per query.
 
-    The fallback of PyTorch also searches for queries without keys, which takes time.
+    PyTorch's implementation without a fused kernel also searches for queries without keys. This search takes time.
     """
     scores = q @ k.contiguous().transpose(-1, -2)  # copying the keys before the transposition is faster
     weights = scores.mul_(scale).add_(mask).softmax(-1)

@@ -85,7 +85,10 @@ def _at_once(x: Tensor, queries: Positions, keys: Positions) -> bool:
 
 
 def spread_at_once(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Compute `SpreadClipped` for counted positions with one copy: [B, H, T, 2 * limit + 1] -> a view [B, H, T, S]."""
+    """Compute `SpreadClipped` for counted positions (see `Positions`): [B, H, T, 2 * limit + 1] -> a view [B, H, T, S].
+
+    The function copies the columns only once.
+    """
     rows, size = queries.ids.size(1), keys.ids.size(1)
     # row t of `extended` contains the columns of all T + S - 1 distances in ascending order
     first = keys.start - (queries.start + rows - 1)
@@ -131,7 +134,8 @@ def clipped_columns(queries: Positions, keys: Positions, limit: int) -> Tensor:
 def _is_one_counted_query(queries: Positions, keys: Positions) -> bool:
     """Return whether there is only one query, and all sentences have the positions start, start + 1, ..., as in decoding.
 
-    The distances of the keys near this query are then consecutive columns of the matrix with one column per clipped distance.
+    In this case, the distances from this query to the keys near it are consecutive. A matrix with one column per clipped
+    distance then contains the values of these keys in consecutive columns.
     """
     return queries.start is not None and keys.start is not None and queries.ids.size(1) == 1
 
@@ -139,7 +143,7 @@ def _is_one_counted_query(queries: Positions, keys: Positions) -> bool:
 def _columns_of(near: slice, queries: Positions, keys: Positions, limit: int) -> slice:
     """Return the columns of the clipped distances between a single query and the keys of the range `near`.
 
-    Positions must be counted.
+    The positions of queries and keys must be counted positions (see `Positions`).
     """
     first = near.start + keys.start - queries.start + limit
     return slice(first, first + near.stop - near.start)

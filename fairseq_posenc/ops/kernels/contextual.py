@@ -133,7 +133,7 @@ class InterpolatedBothWays(torch.autograd.Function):
     Args:
         counts: as in `ContextualScores`.
         later: whether a key is after the query, bool [T, S].
-        first: index of the key that is the first query.
+        first: index of the key that belongs to the first query.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ Terms = tuple[Tensor, Tensor, Tensor]
 class Reader(nn.Module):
     """Transformer layers that read all decoder inputs and the source: [B, T, C], [B, S, C] -> [B, T, C].
 
-    --predictor-position encodes the order of the inputs.
+    The position encoding of the option --predictor-position encodes the order of the inputs.
     """
 
     def __init__(self, cfg: Any, positions: SitePositions, cross_positions: SitePositions):
