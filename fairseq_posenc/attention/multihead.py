@@ -34,9 +34,10 @@ class Attention(nn.Module):
     """Compute multi-head attention. Projections have fairseq's names and initialisation. The mask is an argument of each call.
 
     Shapes: query [B, T, C], key [B, S, C'] -> output [B, T, C] and, if requested, weights [B, H, T, S].
-    Cost: the largest tensor is [B, H, T, S]. If no weights are requested, this tensor is not stored in two cases: the sentences
-        are long, or only a bias is added to the scores. Exception: on a CPU, the gradient of a bias needs this tensor if
-        sentences are short or if dropout is used.
+    Cost: the largest tensor is [B, H, T, S]. If no weights are requested, this tensor is not stored in two cases. First
+        case: the sentences are long, and the methods support blocks. Second case: only a bias is added to the scores. The
+        second case has an exception. On a CPU, the gradient of the bias needs this tensor if sentences are short or if
+        dropout is used.
     """
 
     __prepare_scriptable__ = refuse_script

@@ -60,7 +60,9 @@ class Values:
         return there
 
     def move(self, model: nn.Module) -> nn.Module:
-        """Move a model to the meta device. The values of integer buffers are stored, and shared parameters stay shared."""
+        """Move a model to the meta device. Store the values of buffers that are not floating-point.
+
+        Parameters that are shared stay shared."""
         kept = {id(x): x.detach().clone() for x in model.buffers() if not x.is_floating_point()}
         buffers = [(x, kept[id(x)]) for x in model.buffers() if id(x) in kept]
         before = torch.__future__.get_swap_module_params_on_conversion()

@@ -1,4 +1,4 @@
-"""posenc docs: an earlier name of docs/renew.py."""
+"""posenc docs: an old command that runs docs/renew.py. The script replaces the command."""
 
 from __future__ import annotations
 

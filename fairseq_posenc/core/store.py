@@ -20,7 +20,8 @@ T = TypeVar("T")
 class ForwardStore:
     """Values that the hooks of one forward pass share. Hooks access the store through `AttentionContext`.
 
-    Both sites of a decoder share losses, means and the random numbers of sentence pairs. All other values belong to one site.
+    The two sites of a decoder share losses, logged means, and random numbers that are drawn once per sentence pair. All other
+    values belong to one site.
     """
 
     prepared: Mapping[PositionMethod, Any] = dataclasses.field(default_factory=dict)

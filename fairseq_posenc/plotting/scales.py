@@ -1,4 +1,7 @@
-"""Map numbers to colours: blue for negative numbers, red for positive numbers, white for 0 or the number closest to 0."""
+"""Map numbers to colours: blue for negative numbers, red for positive numbers.
+
+White is 0 if the numbers have both signs or are all equal. Otherwise, white is the number closest to 0.
+"""
 
 from __future__ import annotations
 

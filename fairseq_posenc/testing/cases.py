@@ -115,7 +115,10 @@ def defaults() -> list[Case]:
 
 @functools.cache
 def all_cases() -> list[Case]:
-    """Return one case for every method, site of the card, and spec that `specs` returns for this method and site."""
+    """Return the cases of all methods at all sites of their cards.
+
+    For each method and site, the list contains one case per spec that `specs` returns.
+    """
     return [Case(spec, case.site) for case in defaults() for spec in specs(case.name, case.site)]
 
 

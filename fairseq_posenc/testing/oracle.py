@@ -134,7 +134,10 @@ def compare_output(oracle: Oracle, options: dict, site: str, padding: str) -> No
 
 
 def compare_scores(oracle: Oracle, options: dict, site: str, ids: Sequence[np.ndarray], given: Iterable[torch.Tensor]) -> None:
-    """Compare scores of queries and keys at the positions `ids`. `given`: positions that are passed to the module, if any."""
+    """Compare the scores of the attention module with the scores of the oracle.
+
+    Queries and keys have the positions `ids`. `given` contains the positions that are passed to the module, if any.
+    """
     attn, place, projections = attention_of(oracle, options, site, seed=1)
     query, key = (torch.randn(x.shape[-1], BATCH, WIDTH, dtype=torch.double) for x in ids)
     sentences = sentences_of(oracle, [len(key)] * BATCH)

@@ -51,7 +51,7 @@ def divide(prefix: str, source: str, target: str, tokens: int) -> tuple[Counter,
 
 
 def write(prefix: str, source: str, target: str, ends: list[int]) -> list[str]:
-    """If there are several parts, write them to separate files. Return the prefixes of all parts."""
+    """If the text has several parts, write each part to separate files. Return the prefixes of all parts."""
     if len(ends) == 1:
         return [prefix]
     found, prefixes = pairs(prefix, source, target), []

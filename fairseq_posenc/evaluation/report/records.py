@@ -155,7 +155,7 @@ def require_comparable(records: list[Record]) -> None:
 
 
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
-    """Return group -> flat dictionary of all conditions that must be equal in the rows of a table.
+    """Return all conditions that must be equal in the rows of a table, in groups: name of the group -> flat dictionary.
 
     The group "" contains the conditions of the training. Each test set has a group with its name. Requested output lengths are
     separate groups, because only some models read lengths. Each additional metric is also a separate group.

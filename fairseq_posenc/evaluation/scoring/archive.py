@@ -241,7 +241,7 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
 
 
 def _weights(blocks: list[np.ndarray]) -> np.ndarray:
-    """Return the weights of the prediction: [K, K + 1] for the K columns of SentenceStatistics.
+    """Return the weights that predict the K columns of SentenceStatistics: [K, K + 1].
 
     Each column is predicted from the columns before this column in `_ORDER`.
 

@@ -164,7 +164,7 @@ def facts(trainer: Any) -> dict[str, str]:
 
 
 def _options(cfg: Any) -> dict[str, str]:
-    """Return the values of all options that must be equal on all machines, by name."""
+    """Return the options that must be equal on all machines: name -> value."""
     groups = OmegaConf.to_container(cfg) if OmegaConf.is_config(cfg) else vars(cfg)
     found: dict[str, str] = {}
     for group in groups.values():

@@ -269,7 +269,10 @@ _Rows = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, collections.Counter]:
-    """Return the rows of every kind for some sentences, and the counts of relation labels that are not in the dictionary."""
+    """Return the rows of some sentences for each kind of indexed file.
+
+    Also return the count of each relation label that is not in the dictionary.
+    """
     part, settings, sentences = task
     made: dict[str, list[list[int]]] = {kind: [] for kind in (*settings.kinds, WORDS)}
     unknown: collections.Counter = collections.Counter()

@@ -201,7 +201,7 @@ def _require_numbers(prefix: Path, kind: str, rows: Any, words: np.ndarray, rela
     """Check the values of all rows of one kind.
 
     Heads and orders must be word indices. Relations must be indices of labels. The heads of a sentence must have one root. The
-    sum of an order must be the sum of a permutation.
+    sum of the n word indices of an order must be n (n - 1) / 2, as in a permutation.
     """
     numbers, ends = _numbers(rows), np.cumsum(words)
     first = 0

@@ -289,7 +289,10 @@ class FileInputs:
                 )
 
     def _require_source(self, args: Any) -> None:
-        """Raise PositionError if the reorderings of a folder are of another origin than in the training run."""
+        """Raise PositionError if the reorderings of a folder have another source than the reorderings of the training run.
+
+        The file ORDER_SOURCE of the folder names the source. For a new model, store the source of the first folder.
+        """
         for folder in self.folders:
             source, trained = self._order_source(folder), getattr(args, "order_source", None)
             if trained is None:  # a new model, which gets the origin of the first folder

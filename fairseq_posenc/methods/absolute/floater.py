@@ -310,8 +310,8 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class _Velocity(nn.Module):
     """Compute the derivative of the states with respect to the position, in coordinates that rotate with the sinusoids.
 
-    With start=sinusoidal, the state at position t is z = R(-t) p. The matrix R(t) rotates a vector by the angles of the
-    sinusoids at position t. The state z is constant if the output of the network is zero.
+    With start=sinusoidal, the state at position t is z = R(-t) p, where p is the vector of position t. The matrix R(t) rotates
+    a vector by the angles of the sinusoids at position t. The state z is constant if the output of the network is zero.
     """
 
     def __init__(self, method: Floater, state: Tensor):

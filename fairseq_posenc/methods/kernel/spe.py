@@ -382,7 +382,7 @@ def _memory(x: Tensor, waves: Tensor) -> Tensor:
 
 
 def _shaped(memory: Tensor, *factors: Tensor) -> Tensor:
-    """Return the first elements of `memory` as a tensor. This tensor has the shape of the product of the given factors."""
+    """Return the first elements of `memory` as a tensor. This tensor has the shape of the elementwise product of `factors`."""
     shape = torch.broadcast_shapes(*(factor.shape for factor in factors))
     return memory[: math.prod(shape)].view(shape)
 

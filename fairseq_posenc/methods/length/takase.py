@@ -60,7 +60,8 @@ class LengthDifference(OutputLength):
         * unit=char counts printed characters of subwords. The authors count tokens, which are characters in their data.
     Cost: no parameters. One vector of sinusoids is computed per token.
     Raises: PositionError for a negative length (on a CPU), and for a batch without lengths. PositionError for unit=token with
-        another method that changes positions, because positions are then not numbers of tokens.
+        another method that changes positions. The position of a token is then not the number of tokens before this
+        token.
     """
 
     @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class ShawAbsolute(PositionMethod):
         * Heads share tables by default. The survey counts one table per head (share=none).
         * Decoder and cross-attention are extensions of this project.
     Cost: 2 n^2 d_h parameters per layer if heads share tables. Each layer computes products with a table [T, S, D].
-        If heads share tables, the table is only copied in two cases. First case: the precision of the table differs from the
+        If heads share tables, the table is copied only in two cases. First case: the precision of the table differs from the
         precision of queries or attention weights. Second case: sentences have different positions, for example with padding on
         the left.
     Raises: PositionError for keys=false with values=false, for sentences longer than the tables, and for positions that are

@@ -1,4 +1,4 @@
-"""Products of queries with vectors at contextual positions, which are sums of gates."""
+"""Products of queries with vectors at contextual positions. A contextual position is a sum of gates."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ _BLOCK_ON_CPU, _BLOCK = 2**17, 2**25
 
 
 class TokenLosses(torch.autograd.Function):
-    """Compute the two terms of the label-smoothed cross-entropy of each token: logits [N, V], targets [N] -> [N, 1] twice.
+    """Compute the two terms of the label-smoothed cross-entropy of each token.
+
+    Shapes: logits [N, V], targets [N] -> nll [N, 1] and smooth [N, 1].
 
     Equation: nll_n = -log p_n[y_n], smooth_n = -sum_v log p_n[v], p_n = softmax(x_n). Both are 0 where y_n is `ignored`.
     Cost: stores the logits. Log probabilities and their gradients, in float32 or wider, exist for one block of tokens at a time.
