@@ -88,6 +88,7 @@ binarise_side_files() { # TEST_PART...: convert the side files next to the sourc
   join_prefixes "" "$@"
   posenc side binarise "$data" --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$text/train" --validpref "$text/valid" \
     --testpref "$tests" --subwords "$(joining)" --subwords-in .sub
+  rm -f "$data/.side-files.done" # the earlier name of the stamp, from which fairseq could read the languages "side" and "files"
 }
 
 join_prefixes() { # ENDING PART...: set `tests` to the prefixes of all parts, separated by commas for fairseq

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fairseq.data.data_utils import infer_language_pair
 
 from tests.recipes.declared import RECIPES, run
 
@@ -298,6 +299,17 @@ def test_no_python_inside_bash():
     assert len(scripts) > 9
     for path in scripts:
         assert not re.search(r"python\S* (-c|- <<)|-c '", path.read_text()), path
+
+
+@pytest.mark.parametrize("script", ["quickstart", "studies/trees", "studies/pnat", "multi30k_uk/run", "wmt18/run", "compare"])
+def test_fairseq_finds_no_languages_in_the_names_of_stamps(script, tmp_path):
+    """Without --source-lang, fairseq takes the languages from the first file name of the form NAME.SOURCE-TARGET.ENDING."""
+    text = (ROOT / "recipes" / script).read_text(encoding="utf-8")
+    stages = re.findall(r'stage \w+ "\S*data\S*" ([\w-]+)', text)
+    assert stages
+    for stage in stages:
+        (tmp_path / f".{stage}.done").touch()
+    assert infer_language_pair(str(tmp_path)) == (None, None)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
