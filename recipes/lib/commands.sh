@@ -3,7 +3,8 @@
 # shellcheck shell=bash
 
 recipe=$(CDPATH='' cd "${OLDPWD:-.}" && CDPATH='' cd "$(dirname "$0")" && pwd)/${0##*/}
-recipe=${recipe#"$PWD/"} # name of the recipe in messages, such as recipes/studies/pnat. The recipe has changed to the checkout
+# `recipe` is the name of the recipe in messages, such as recipes/studies/pnat. The current folder is the checkout.
+recipe=${recipe#"$PWD/"}
 DRY_RUN=${DRY_RUN:-} # used until the recipe has declared the option
 
 say() {

@@ -61,7 +61,8 @@ require_length() { # LENGTH FILE...: check before training that no sentence has 
   done
 }
 
-require_lengths() { # PART...: as require_length with the option LENGTH, for TEXT/PART.sub.LANGUAGE, if these files are on this machine
+# PART...: call require_length with the option LENGTH for TEXT/PART.sub.LANGUAGE. Skip files that are not on this machine
+require_lengths() {
   local part language
   for part in "$@"; do
     for language in "$SOURCE" "$TARGET"; do

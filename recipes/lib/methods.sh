@@ -48,7 +48,7 @@ check_methods() { # check all methods with posenc check. Set `methods` to the ch
   done <<<"$checked"
 }
 
-read_side_files() { # [METHOD...]: whether at least one of these methods reads side files. Without arguments: one of all methods
+read_side_files() { # [METHOD...]: whether at least one of these methods reads side files. Without arguments, test all methods
   local method
   for method in "${@:-"${methods[@]}"}"; do
     [[ ${side_of[$method]:-none} == none ]] || return 0

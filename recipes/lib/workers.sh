@@ -8,11 +8,11 @@ worker_options() { # DEFAULT: declare the options of a recipe that can train wit
   option NODE_RANK whole:0 0 "index of this machine, from 0"
   option MASTER_ADDR text "" "address of machine 0"
   option MASTER_PORT whole:1 "" "port of machine 0. Default: 29500. With one machine, the default is a random port"
-  option RDZV text "" "ADDRESS:PORT of machine 0, instead of MASTER_ADDR. torchrun then uses its rendezvous c10d. MAX_RESTARTS requires it"
+  option RDZV text "" "ADDRESS:PORT of machine 0, instead of MASTER_ADDR. torchrun then uses its rendezvous c10d. MAX_RESTARTS requires RDZV"
   option LOCAL_ADDR text "" "address of this machine, for RDZV. Default: the address of the network interface that leads to machine 0"
   option MAX_RESTARTS whole:0 0 "maximum number of restarts of a failed training run, from its last checkpoint. It requires RDZV"
   option WORKER_TIMEOUT whole:1 600 "number of seconds that machines wait for each other before training fails"
-  option SLURM flag "" "train with srun, within an allocation"
+  option SLURM flag "" "train with srun, within a Slurm allocation"
   ((NODE_RANK < NNODES)) || fail "NODE_RANK=$NODE_RANK: too large. Expected less than NNODES=$NNODES."
   ((NNODES == 1)) || [[ -n $MASTER_ADDR$RDZV$SLURM ]] ||
     fail "NNODES=$NNODES: the address of machine 0 is missing. Set MASTER_ADDR, RDZV=ADDRESS:PORT or SLURM=1."

@@ -1,5 +1,6 @@
-# A study NAME is a list of rows, recipes/studies/rows/NAME.txt. They are trained by the quickstart on the artificial language, or
-# with DATA=multi30k by multi30k_uk on captions, from English to TARGET (de), where rows/NAME_multi30k.txt is the list if there is one.
+# A study NAME is a list of rows, recipes/studies/rows/NAME.txt. The quickstart trains these rows on the artificial language. With
+# DATA=multi30k, recipes/multi30k_uk/run trains rows on captions, from SOURCE (default: en) to TARGET (default: de). The list of
+# rows is then rows/NAME_multi30k.txt, if this file exists.
 # A study may preset the defaults of other options before it sources this file.
 # shellcheck shell=bash
 
