@@ -58,14 +58,14 @@ SAYS = {
         "bounded=true, depth=1, hidden=512",
         "x-transformers reads t - s",
     ],
-    "fire": ["By default, layers share one network, which is the paper's variant FIRE-S. FIRE is share=none"],
+    "fire": ["By default, layers share one network, which is the paper's variant FIRE-S. With share=none"],
     "floater": [
         "three paths, for queries, keys and values",
         "one path per layer, added to the input of the layer",
     ],
     "fope": [
         "If a constant is added to all positions, the scores change",
-        "The code has sine 1, which doubles their part of the score",
+        "these pairs have sine 1. Sine 1 doubles the contribution of these pairs to the score",
     ],
     "forgetting": ["The authors' gates start at b = 0 (start=0)"],
     "grape_a": ["The paper was not read", "The authors pass them through a learned RMSNorm first"],
