@@ -9,7 +9,7 @@ _LINES = Path(__file__).with_name("skipped.txt").read_text(encoding="utf-8").spl
 #: tests that must be skipped on every machine. If such a test passes, the result is changed to a failure. If a test is skipped
 #: and is in neither SKIPPED nor SKIPPED_SOMEWHERE, the result is also changed to a failure
 SKIPPED = frozenset(line for line in _LINES if " # " not in line)
-#: tests that are skipped on some machines. In the list, the line of such a test ends with the reason
+#: tests that are skipped on some machines. In tests/skipped.txt, the line of such a test ends with the reason
 SKIPPED_SOMEWHERE = frozenset(line.split(" # ")[0] for line in _LINES if " # " in line)
 
 #: folders of tests that run fairseq's commands and recipes
@@ -23,7 +23,7 @@ def pytest_addoption(parser):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Do not import the tests of whole commands in the quick tier."""
+    """In the quick tier, do not import the tests in the folders of `WHOLE_COMMANDS`."""
     quick = config.getoption("--tier") == "quick"
     return True if quick and collection_path.name in WHOLE_COMMANDS and collection_path.is_dir() else None
 

@@ -2,7 +2,7 @@
 # Optional options of a recipe:
 #   SUBWORD_LINES  maximum number of lines per file from which subwords are learnt
 #   JOBS           number of processes and threads
-#   MERGES         for SUBWORDS=bpe: number of merges. It replaces VOCABULARY, which is the number of merges plus characters
+#   MERGES         for SUBWORDS=bpe: number of merges. MERGES replaces VOCABULARY. VOCABULARY counts both merges and characters
 # shellcheck shell=bash
 
 preprocess_options=() # additional options of fairseq-preprocess
@@ -84,12 +84,12 @@ read_trees() { # PART...: convert the trees in TEXT/PART.SOURCE.conllu to side f
   for part in "$@"; do posenc side trees "$text/$part.$SOURCE.conllu" "$text/$part.$SOURCE" --edges "$EDGES"; done
 }
 
-binarise_side_files() { # TEST_PART...: convert the side files next to the source text of all parts to binary files
+binarise_side_files() { # TEST_PART...: convert the side files of all parts to binary files. They are next to the source text
   local tests
   join_prefixes "" "$@"
   posenc side binarise "$data" --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$text/train" --validpref "$text/valid" \
     --testpref "$tests" --subwords "$(joining)" --subwords-in .sub
-  rm -f "$data/.side-files.done" # the earlier name of the stamp, from which fairseq could read the languages "side" and "files"
+  rm -f "$data/.side-files.done" # a stamp of an earlier version. fairseq could read its name as the languages side-files
 }
 
 join_prefixes() { # ENDING PART...: set `tests` to the prefixes of all parts, separated by commas for fairseq

@@ -26,7 +26,8 @@ require_rows() { # OPTION ROW...: fail if a row is the name of a file. posenc ch
   done
 }
 
-# Kinds of side files that the recipe can create (heads, relations, edges, order). A method that reads another kind is an error.
+# Kinds of side files that the recipe can create (heads, relations, edges, order). posenc check fails for a method that reads
+# another kind.
 side_files=()
 check_options=() # additional options of posenc check
 declare -A side_of=() # method -> kinds of side files that it reads, or `none`
@@ -81,5 +82,5 @@ model_of() { # METHOD: set `model` to the options of fairseq-train for this row
 }
 
 run_folder() { # METHOD SEED: print the folder of this training run
-  echo "${runs:-$OUT}/${1//[^A-Za-z0-9.,=+_-]/_}/seed$2" # a colon would separate paths for fairseq
+  echo "${runs:-$OUT}/${1//[^A-Za-z0-9.,=+_-]/_}/seed$2" # fairseq would split a path at a colon
 }

@@ -20,7 +20,7 @@ table() { # OPTION...: create the table with posenc report. Set `table_rows` to 
   local method variance=()
   say "${runs:-$OUT}: the table"
   table_rows=()
-  for method in "${methods[@]}"; do # only specs. The name of an architecture is not the name of its row
+  for method in "${methods[@]}"; do # skip architectures, because the row of an architecture has another name
     [[ $method == posenc_* || $method == *@random ]] || table_rows+=("$method")
   done
   ((${#row_settings[@]} == 0)) || table_rows=() # names of rows then also contain settings

@@ -1,9 +1,9 @@
 # Run every stage only once. Only one recipe at a time can use an output folder.
 #
 # When a stage has succeeded, the file FOLDER/.NAME.done (a stamp) is written. It contains the settings of the stage, which are
-# the values of options. If a recipe is called again with other settings, it fails before it runs a command. A stage that failed
-# or was killed starts again, and its settings may change. Only a training run with checkpoints is resumed, with the same settings
-# (training.sh).
+# the values of options. If a recipe is called again and its settings differ from a stamp, the recipe fails before it runs a
+# command. A stage that failed or was killed starts again from its beginning, and may then have other settings. A training run
+# with checkpoints is an exception. It continues from its last complete checkpoint, and requires the same settings (training.sh).
 # shellcheck shell=bash
 
 check_output() { # check the name OUT

@@ -23,7 +23,8 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. The user's 
 }
 
 require_checkpoints() { # fail if a training run of UPDATES updates writes fewer than AVERAGE checkpoints
-  # If an update is the last update of an epoch, fairseq skips its checkpoint. One additional checkpoint is therefore required.
+  # If an update is the last update of an epoch, fairseq writes no checkpoint for this update. The check therefore requires enough
+  # updates for one additional checkpoint.
   ((AVERAGE == 0 || UPDATES >= (AVERAGE + 1) * SAVE_UPDATES)) ||
     fail "AVERAGE=$AVERAGE: too large for UPDATES=$UPDATES with a checkpoint every SAVE_UPDATES=$SAVE_UPDATES updates. Expected at most" \
       "$((UPDATES / SAVE_UPDATES - 1)). Reduce SAVE_UPDATES."
@@ -37,8 +38,8 @@ progress() { # [FILE]: read fairseq's log. Print progress, warnings and errors. 
       say "$line"
     elif [[ $line == *" | WARNING | "* || $line == *" | ERROR | "* ]]; then
       echo "$line"
-    elif [[ -n ${1-} && ($line == "fairseq_posenc: "* || $line == "OSError: "*) ]]; then # the log may be on a full disk
-      echo "$line" >>"$1"
+    elif [[ -n ${1-} && ($line == "fairseq_posenc: "* || $line == "OSError: "*) ]]; then
+      echo "$line" >>"$1" # not only in the log, because the log may be on a full disk
     fi
   done
 }

@@ -1,4 +1,5 @@
-# Train with several workers. A worker is a process of a training run, on a CPU or on one GPU of one or several machines.
+# Train with several workers. A worker is a process of a training run. Each worker uses the CPU or one GPU of its machine. A
+# training run can use several machines.
 # shellcheck shell=bash
 
 worker_options() { # DEFAULT: declare the options of a recipe that can train with several workers. DEFAULT is the default of GPUS
@@ -34,7 +35,8 @@ prepare_processes() {
   option OMP_NUM_THREADS whole:1 $((PROCS > 1 ? 1 : 2)) "number of CPU threads of each training process"
   # More threads do not make small models faster. On busy cores, training is 10 times slower without PASSIVE waiting of threads.
   export OMP_NUM_THREADS OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
-  # Every update frees and allocates large arrays. Keep freed memory, because the system would clear the pages of new memory.
+  # Every update frees and allocates large arrays. Keep freed memory for reuse. The system must clear the pages of new memory,
+  # which takes time.
   export MALLOC_MMAP_MAX_=${MALLOC_MMAP_MAX_:-0} MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-$((2 ** 40))}
 }
 

@@ -30,7 +30,10 @@ def card(name: str, **changes) -> MethodCard:
 
 
 class Sound(PositionMethod):
-    """A correct method: one learned slope per head and side."""
+    """A correct method: two learned slopes per head. The first slope is for keys on the left.
+
+    The second slope is mainly for keys on the right.
+    """
 
     card = card("sound")
 
@@ -105,7 +108,10 @@ class MixesSentences(Sound):
 
 
 class RunningSum(Sound):
-    """A correct method that adds the sum of all words up to each word. Two subclasses have errors in the decoding state."""
+    """A correct method that adds to each embedding one eighth of the sum of all embeddings up to this word.
+
+    Two subclasses have errors in the decoding state.
+    """
 
     card = card("running_sum", sites=("decoder",))
 
@@ -360,7 +366,10 @@ class ChangesWeights(Sound):
 
 
 class ValuesOfColumns(Sound):
-    """Multiply values by the row number of the query. A correct method would read the position of the query."""
+    """Add the weighted sum of values, multiplied by the row number of the query in the tensor.
+
+    A correct method would read the position of the query.
+    """
 
     card = card("values_of_columns")
 

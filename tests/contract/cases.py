@@ -22,8 +22,8 @@ __all__ = ["SMALL", "Case", "all_cases", "builds", "defaults", "marked", "regist
 def marked(cases: list[Case]) -> list:
     """Return the cases as parameters of a test.
 
-    The quick tier runs one case per method: the first case in `cases` with default options. If there is no case with default
-    options, it is the first case of the method.
+    The quick tier runs one case per method: the first case in `cases` with default options. If no case of a method has default
+    options, the quick tier runs the first case of this method.
     """
     first = {}
     for case in sorted(cases, key=lambda case: case.spec != case.name):

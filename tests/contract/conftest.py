@@ -25,7 +25,10 @@ def pytest_runtest_call(item):
 
 @pytest.fixture(autouse=True, scope="module")
 def short_blocks():
-    """Let decoding compute a bias for only 4 steps in advance. Short sentences of the checks then need more than one block."""
+    """Let decoding compute a bias for only 4 steps in advance.
+
+    Decoding then computes a bias several times, even for the short sentences of the checks.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(site_positions, "_WORDS_AHEAD", 4)
         yield

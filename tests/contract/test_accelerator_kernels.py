@@ -21,7 +21,7 @@ SHAPES = list(itertools.product((2, 3, 9), (1, 4, 9, 12), (0, 2, 30), (0, 5)))
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 4, 20])
 def test_clipped_distances(limit):
-    """Test queries and keys with different lengths and different first positions.
+    """Test different numbers of queries and keys, and different first positions.
 
     Distances are then below, within and above the limits of the table.
     """
@@ -64,7 +64,7 @@ def test_contextual_scores(positions, from_first):
 def test_contextual_scores_of_both_directions(positions, queries, first):
     """Compare the kernel for both directions with two kernels for one direction each.
 
-    The queries have the positions of all keys, or of some neighbouring keys.
+    The queries have the positions of all keys, or of one or more consecutive keys.
     """
     later = torch.ones(queries, 9, dtype=torch.bool).triu(first + 1)
     counts = (torch.rand(2, 1, 1, 9) > 0.2).double()

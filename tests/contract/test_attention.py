@@ -173,7 +173,8 @@ def test_modules_saved_by_earlier_versions_load():
 
 @pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
 def test_dropout_of_attention_reaches_a_kernel_of_its_own(case):
-    """In training, a method's own kernel applies attention dropout. If the kernel has no weights, it raises an error.
+    """In training, a method's own kernel applies attention dropout. If the kernel computes no attention weights, it raises an
+    error.
 
     In evaluation, dropout has no effect.
     """

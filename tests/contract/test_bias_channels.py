@@ -94,7 +94,10 @@ def test_decoding_and_weights_take_the_bias_matrix(monkeypatch):
     "dtype, errors", [(torch.bfloat16, (0.5, 1e-3, 2e-6)), (torch.float16, (7e-2, 3e-5, 6e-8))], ids=["bfloat16", "float16"]
 )
 def test_pieces_of_a_sum(dtype, errors):
-    """Cumulative sums decrease to -212 over 512 tokens. One number in bfloat16 has an error of up to 0.5 at this size."""
+    """Cumulative sums decrease to -212 over 512 tokens. Each sum is split into one, two or three numbers of the dtype.
+
+    If the sum is stored as one number in bfloat16, the error is up to 0.5.
+    """
     torch.manual_seed(75)
     sums = -torch.rand(512).cumsum(0)
     sums = sums * 212 / sums[-1].abs()

@@ -1,4 +1,4 @@
-"""Attention of long sentences with a learned bias on a CPU.
+"""BiasedAttention: the kernel for attention with a learned bias, for long sentences on a CPU.
 
 The kernel has the results of torch's attention, and needs less memory than torch's attention.
 """
@@ -96,7 +96,10 @@ def test_long_sentences_take_it_to_the_same_numbers(monkeypatch, spec, site, dty
 @pytest.mark.parametrize("way", ["cpu", "blocks", "accelerator"])
 @pytest.mark.parametrize("spec", ["kerple_power", "chang+kerple_power", "huang1+kerple_power", "shaw+kerple_power"])
 def test_biases_below_the_range_of_float16(monkeypatch, spec, way):
-    """All keys are so far from the last queries that the biases are below -65504. Each query must still find its nearest key."""
+    """All keys are so far from the last queries that the biases are below -65504.
+
+    The results in float16 must still equal the results in float32.
+    """
     torch.manual_seed(85)
     attention = posenc.build_attention(spec, 16, 2, site="cross", max_positions=400)
     method = attention.positions.methods[-1]
@@ -120,7 +123,7 @@ def test_biases_below_the_range_of_float16(monkeypatch, spec, way):
 def taken(case) -> bool:
     """Return whether a method adds a term to the scores.
 
-    Stochastic methods are left out, and methods with the hook `rescale`, `content_values` or `attend`.
+    The result is false for stochastic methods, and for methods with the hook `rescale`, `content_values` or `attend`.
     """
     hooks = case.method().hooks
     return (

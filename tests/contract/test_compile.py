@@ -82,8 +82,8 @@ def test_the_attention_of_a_method_is_one_graph(name):
 def _in_a_model() -> list[str]:
     """Return the methods whose whole model is compiled by the next test.
 
-    The test above shows for many methods that the attention compiles to one graph. Of these methods, the list contains only the
-    first. The list contains all methods for which the test above does not show this.
+    The list contains all methods in `SEVERAL_GRAPHS`, and all methods that `_alone` does not return. The other methods have an
+    attention that compiles to one graph. Of the other methods, the list contains only the first.
     """
     one_graph = [name for name in _alone() if name not in SEVERAL_GRAPHS]
     return [name for name in registry.names() if name not in one_graph[1:]]

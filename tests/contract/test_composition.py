@@ -173,7 +173,10 @@ def test_factors_of_queries_multiply_only_the_product_of_queries_and_keys(other,
 @pytest.mark.parametrize("mask", ["attn_mask", "window:width=2"])
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 def test_a_hidden_key_does_not_change_the_window_of_localness(site, mask, hidden):
-    """The window is computed from the mean of the keys that a query reads. Each query reads its neighbours."""
+    """The window is computed from the mean of the keys that a query reads.
+
+    In this test, each query reads only its own key and the neighbouring keys.
+    """
     torch.manual_seed(47)
     spec = "localness:window=layer" if mask == "attn_mask" else f"{mask}+localness:window=layer"
     built = posenc.build_attention(spec, 16, 4, site=site).double().eval()
@@ -189,7 +192,7 @@ def test_a_hidden_key_does_not_change_the_window_of_localness(site, mask, hidden
 
 
 def _like(whole, site: str, spec: str, part: int):
-    """Return a model that has only the method number `part` of `whole`, with the same parameters."""
+    """Return a model with one method of the model `whole`, and with its parameters. `part` is the number of the method."""
     alone = build(**{site: spec})
     given = {name.replace(f".methods.{part}.", ".methods.0."): x for name, x in whole.state_dict().items() if ".methods." in name}
     own = alone.state_dict()

@@ -180,8 +180,8 @@ def test_limits_of_sentences(words):
 
 
 def test_a_translation_has_as_many_sentences_as_its_source(words):
-    # <sep> and </s> are not allowed, because no sentence is empty. <s> is never allowed, because fairseq-generate does not
-    # print this token
+    # at the start of a sentence, <sep> and </s> are not allowed, because a sentence must not be empty. <s> is never allowed,
+    # because fairseq-generate does not print this token
     assert allowed(words, "a <sep> b </s>", "</s>") == {"a", "b"}
     assert allowed(words, "a <sep> b </s>", "</s> a") == {"a", "b", "<sep>"}
     assert allowed(words, "a <sep> b </s>", "</s> a <sep>") == {"a", "b"}

@@ -1,4 +1,5 @@
-"""Equations of docstrings are TeX between dollar signs. Two libraries read them, one for the site and one for terminals."""
+"""Equations of docstrings are TeX between dollar signs. One library converts them for the website, and another
+library converts them for terminals."""
 
 import html
 import re
@@ -11,7 +12,8 @@ import fairseq_posenc as posenc
 from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry.plain_text import FORMULA, plain
 
-#: characters that only LaTeX or only plain text contains: for scripts, groups, roots, and the application of a function
+#: characters for scripts, groups, roots, and the application of a function. The comparison ignores these characters, because
+#: MathML and plain text write this notation differently
 _NOTATION = re.compile(r"[\s_^(){}√\u2061]")
 _SAME = str.maketrans({"\N{MINUS SIGN}": "-", "\N{PRIME}": "'", "\N{DOT OPERATOR}": "·", "\N{DIVIDES}": "|"})
 

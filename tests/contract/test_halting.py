@@ -65,7 +65,7 @@ def test_a_constant_probability(p, steps, remainder, weights):
 
 
 def loop(model, source):
-    """Compute the encoder word by word, with the layer of the model.
+    """Compute the encoder output with the layer of the model. A loop over the words computes the halting of each word.
 
     Return the encoder output, and the number of steps plus the remainder (N + R) of every word.
     """

@@ -24,7 +24,8 @@ from fairseq_posenc.testing.models import (
 from tests.contract.broken import card
 from tests.contract.cases import SMALL, Case, all_cases, defaults, marked, registered
 
-#: cases that act inside layers. every_layer=true means all layers and raises an error with layers=, so it is left out
+#: cases that act inside layers. every_layer=true means all layers. Such cases are not included, because layers= then raises
+#: an error
 LATER = [case for case in all_cases() if case.method().hooks - BEFORE_LAYERS and "every_layer=true" not in case.spec]
 #: one case for every method, site, set of hooks and set of projections
 DISTINCT = list(
@@ -51,7 +52,10 @@ def test_all_layers_listed_is_the_method(case):
 @pytest.mark.parametrize("layer", (0, 1))
 @pytest.mark.parametrize("case", marked(DISTINCT))
 def test_other_layers_are_plain(case, layer):
-    """A layer without the method has the results of a layer without any method. Its parameters have the same names."""
+    """Check the layer that layers= does not select. The layer has the results of a layer in a model without position methods.
+
+    The parameters of both layers have the same names.
+    """
     model, plain = build_for(limited(case, str(layer))), build()
     stack = "encoder" if case.site == "encoder" else "decoder"
     other = 1 - layer

@@ -70,7 +70,7 @@ def test_shape_draws_for_each_side():
 @pytest.mark.parametrize("moving", ["shape:", "randomised:stride=1,", "cape:"])
 @pytest.mark.parametrize("other", ["rope", "alibi_learned", "t5", "kerple_log", "localness", LONGER])
 def test_beside_methods_that_read_positions(moving, other, site):
-    """In evaluation, the method `other` has the results that it has without `moving`.
+    """In evaluation, the method `moving` does not change the results of the method `other`.
 
     In training, `other` receives the positions that `moving` draws.
     """
@@ -164,7 +164,7 @@ def test_a_method_beside_fractions_is_refused_at_building_or_trains(case, monkey
 
 @pytest.mark.parametrize("spec", MOVING)
 def test_generation_beyond_the_training_length(spec):
-    """A model that is trained on short sentences decodes long sentences.
+    """In evaluation, the logits of long sentences are finite.
 
     Each method has enough positions for long sentences, or computes sinusoids for any position.
     """
@@ -177,7 +177,7 @@ def test_generation_beyond_the_training_length(spec):
 
 
 def pair_of_models(moving: str, spec: str, site: str) -> tuple:
-    """Return a model of `spec`, and a model of `moving` and `spec` with the same parameters."""
+    """Return a model with `spec`, and a model with `moving+spec`. The parameters of `spec` are equal in both models."""
     plain, both = build_for(Case(spec, site)), build_for(Case(f"{moving}+{spec}", site))
     first, second = (f"{site}.position.methods.{number}." for number in (0, 1))
     own = {name.replace(first, second): value for name, value in plain.state_dict().items()}

@@ -1,4 +1,5 @@
-"""The contract supports methods with unusual requirements. Each probe passes the checks that every method must pass."""
+"""The contract supports methods with unusual requirements. Each method in probes.py passes checks
+of the contract."""
 
 import pytest
 import torch

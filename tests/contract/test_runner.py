@@ -78,7 +78,10 @@ def test_what_new_writes_passes(capsys, file):
 
 @pytest.fixture
 def fork_server(monkeypatch):
-    """Start processes with a fork server, as Python 3.14 does. The server keeps the environment variables of its own start."""
+    """Start processes with a fork server, as Python 3.14 does.
+
+    The server keeps the environment variables that were set when the server started.
+    """
     forkserver.ensure_running()
     server = functools.partial(concurrent.futures.ProcessPoolExecutor, mp_context=multiprocessing.get_context("forkserver"))
     monkeypatch.setattr(runner, "ProcessPoolExecutor", server)

@@ -1,7 +1,7 @@
 """Checks of a method on a device: results compared with the CPU, half precision, decoding, and compilation.
 
-A check returns its measured values. If something is wrong, it raises `Finding` with one line. Without a GPU, the checks compute
-their results on the CPU. The code for a GPU then runs on torch's meta device, which does not compute numbers.
+A check returns its measured values. If something is wrong, it raises `Finding` with one line. Without a GPU, the check
+`branches` runs the code for a GPU on torch's meta device, which does not compute numbers. The other checks run on the CPU.
 """
 
 from __future__ import annotations

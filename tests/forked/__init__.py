@@ -1,7 +1,8 @@
 """Fork programs from a process that has imported torch and fairseq. Each program starts in milliseconds instead of seconds.
 
-`folder()` returns a bin folder. The programs in this folder have the names of the programs of the environment. A program in
-this folder runs with the caller's arguments, environment, folder, files and signals. The program ends when the caller ends.
+`folder()` returns a bin folder. The files in this folder have the names of the programs of the Python environment. Each file
+contains the code of caller.py, which requests the program from the server. The program receives the arguments, environment
+variables, working directory, open files and signals of the process of caller.py. The program ends when this process ends.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""Send a program to the server, with arguments, environment, folder and open files.
+"""Request a program from the server. Send the arguments, environment variables, working directory and open files.
 
 The process that starts this file receives the output and the exit status of the program. Signals to this file are
 forwarded to the program.
@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 
-#: standard streams, and the lock of a recipe's output folder
+#: file descriptors of the standard streams, and of the lock of a recipe's output folder
 FILES = (0, 1, 2, 9)
 
 

@@ -20,7 +20,7 @@ import sys
 import threading
 import traceback
 
-sys.path.pop(0)  # remove this folder, because `--user-dir` must find the plugin without other paths
+sys.path.pop(0)  # remove the folder of this file, because `--user-dir` must find the plugin without additional paths
 import fairseq.models
 import fairseq.tasks
 import fairseq.utils
