@@ -99,16 +99,17 @@ def test_a_frozen_encoder_stays_and_a_new_one_learns(runs):
 
 @pytest.mark.slow
 def test_a_moved_word_is_learned_where_states_show_it(runs):
-    """If states contain words and places, the output layer learns to find the moved word and its original place."""
+    """If encoder states contain words and positions, the output layer learns to find the moved word and its old position."""
     import argparse
     from random import Random
 
     import torch
 
     class Plain(torch.nn.Module):
-        """Return for each token the one-hot vector of its word, the one-hot vector of its place, and their difference.
+        """Return for each token the one-hot vector of its word, the one-hot vector of its position, and the difference.
 
-        In the sentence of this test, word i is at place i. If a move changes the place of a word, its difference is not zero.
+        In the sentence of this test, word i is at position i. If a move changes the position of a word, the difference of the
+        two vectors of this word is not zero.
         """
 
         def __init__(self):

@@ -1,4 +1,4 @@
-"""The numbers of the analyses, compared with their formulas and with the values in the specification."""
+"""The numbers of the analyses, compared with their formulas and with expected values that are written in the tests."""
 
 import itertools
 import math

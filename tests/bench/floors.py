@@ -5,25 +5,26 @@ the cost of a tensor or an operator that the equation requires. These rules appl
 
 * PyTorch runs operators one by one. Every operator reads its inputs from memory and writes its result to memory.
 * A matrix product reads two tensors and writes one. Its backward pass reads the gradient twice and writes two gradients.
-* A matrix product can also read a matrix and add it to the product. The mask of hidden keys is not counted. This mask is small:
+* A matrix product can also read a matrix and add it to the product. The mask of the keys is not counted. This mask is small:
   all queries share a padding mask, and all sentences share a causal mask.
-* A sum of products over an axis is a matrix product. The tensor of the single products is not needed.
+* A sum of products over an axis is a matrix product. A tensor of the elementwise products is not needed.
 * An elementwise operator has at most three inputs. If an input is broadcast, the operator reads each
   number of this input only once.
 * A sum, a cumulative sum, a softmax, an interpolation, a convolution and a cell of a GRU are one operator each.
 * The fused attention adds a matrix to the scores. The fused attention reads this matrix in the forward and in the backward
   pass, and writes the gradient of the matrix.
-* The scores have half precision, as in the other methods. Exponentials and sums over keys require float32.
+* The scores have half precision, as in the methods without a floor. Exponentials and sums over keys require float32.
 * A softmax computes in float32. Its input and its output can have any precision.
 * A sigmoid or a softplus can be an operator with two inputs: `torch.logaddexp(x, 0)` is a softplus. Such an operator reads half
   precision and computes in float32.
-* Any other operator with one input computes in the precision of the input. To compute in float32, the input must be converted
-  first. The two inputs of an operator can have different precisions. An operator can write any precision, and it can write its
-  result into a part of another tensor.
+* An operator with one input, except a softmax, a sigmoid and a softplus, computes in the precision of the input. To compute in
+  float32, the input must be converted first. The two inputs of an operator can have different precisions. An operator can
+  write any precision, and it can write its result into a part of another tensor.
 * The backward pass of an operator reads a gradient and the saved inputs, and writes one gradient. Saving a tensor has no cost.
 * If a method adds a projection of the hidden states, the backward pass adds the gradient of this projection to the gradient of
   the hidden states.
-* Tensors with one number per word, weights, and tables of positions are not counted, because they are small.
+* Tensors with one number per word, weights, and tables of positions are small. A tensor of these kinds is counted only if a
+  term names it.
 
 A number in a term is a number of passes over a tensor in half precision. In one pass, the tensor is read or written once. A
 pass in float32 counts as two passes.
@@ -157,14 +158,16 @@ FLOORS = {
             Term("gradients of the biases of hidden units and scores: sums over sentences 10; sum of two gradients 5", pairs=15),
         ),
         launches=lambda sizes: 2 * sizes.layers * (
-            # attention as single operators instead of one fused operator: scale, copies, product and its gradients, hidden keys
+            # single operators compute the scores before the fused attention: scale, copies, a product, the gradients of the
+            # product, and the mask of the keys
             13
-            # the network: two products with bias, activation, sum, product with the bias of the base method (kerple_log), and
-            # the gradients of all these operators
+            # the network: two products that add a matrix, the activation, a sum, the product of the first weight with the bias
+            # of the base method (kerple_log), and the gradients of all these operators
             + 16
             # conversions of the scores and of four weights, in the forward and in the backward pass
             + 10
-            # operators of the base method (kerple_log), of its three parameters, and of the sums over diagonals
+            # operators of the base method (kerple_log), and of the sums over diagonals. The base method has two scalars per
+            # head in the decoder, and four scalars per head in the encoder
             + 18
         ),
     ),
@@ -179,7 +182,7 @@ FLOORS = {
             _ADDED,
         ),
         launches=lambda sizes: 2 * sizes.layers * (
-            # forward pass: gather, two products, scale, hidden keys
+            # forward pass: gather, two products, scale, and the mask of the keys
             6
             # backward pass: three products of vectors, three products with the gradient, scatter, conversion, scale, and two
             # changes of the memory layout

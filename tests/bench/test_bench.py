@@ -1,4 +1,7 @@
-"""posenc bench: the order of measurements, the counts, the files, and the errors. No test measures time."""
+"""posenc bench: the order of measurements, the counts, the files, and the errors.
+
+No test compares a measured time with a limit.
+"""
 
 import argparse
 import csv
@@ -327,7 +330,10 @@ def pair(request):
 
 
 def test_a_peer_reaches_all_its_parameters(pair):
-    """The whole attention is timed: every parameter has a gradient, and the output has the width of the input."""
+    """The benchmark times the whole attention layer of a peer.
+
+    Every parameter of the layer receives a gradient, and the output has the shape of the input.
+    """
     sizes = peers.Sizes(32, 4, 9)
     peer, x = pair.build(sizes), torch.randn(2, 9, 32)
     out = peer(x)

@@ -116,7 +116,7 @@ def costs(name: str) -> list[tuple[int, str, str, float, float, float | None]]:
     for number, shape in enumerate(SHAPES):
         measure = f"training {shape}"
         own, stock, plain = (rows[row].get(measure) for row in (name, models.STOCK, "none"))
-        if own is None:  # the options of the method allow fewer positions
+        if own is None:  # the options of the method do not allow sentences of this length
             continue
         least, sizes = FLOORS.get(name), Sizes(*map(int, shape.split("x")))
         moved, launches = None, None

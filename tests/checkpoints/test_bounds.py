@@ -156,7 +156,10 @@ def test_an_archive_that_grows_is_refused_before_it_is_read(tmp_path, damage, wo
 
 
 def test_a_tensor_of_more_bytes_than_its_record_is_one_line(tmp_path):
-    """The pickle contains the number of elements of a tensor. The archive does not compare this number with the record."""
+    """The pickle contains the number of elements of a tensor.
+
+    The zip format does not require that this number matches the size of the tensor's record in the archive.
+    """
     path = tmp_path / "checkpoint_last.pt"
     write_checkpoint(path, tmp_path, weight=torch.zeros(77))
     content = path.read_bytes()

@@ -69,7 +69,7 @@ def loaded(path):
     return model.eval()
 
 
-#: options with which fairseq can build the architectures of all methods, including methods with side inputs or losses
+#: options with which fairseq can build the architectures of all methods. Some methods have side inputs or additional losses
 EVERY = ["--task", "posenc_translation", "--criterion", "posenc_label_smoothed_cross_entropy"]
 
 

@@ -54,7 +54,10 @@ def fresh(monkeypatch):
 
 @pytest.fixture
 def read(tmp_path, monkeypatch, capsys):
-    """Return a function that writes a changed file and runs posenc list. It returns the exit code, the output and the errors."""
+    """Return a function that writes a method file with the given changes and runs posenc list.
+
+    The function returns the exit code, the output and the errors.
+    """
 
     def listed(**changes):
         parts = {"before": "", "docstring": '"""Do nothing."""', "options": OPTIONS, "card": CARD, "after": "", **changes}

@@ -41,8 +41,9 @@ def test_list_has_every_method_with_its_number_of_parameters(capsys):
     numbers = {row["method"]: row["number"] for row in table(capsys.readouterr().out)}
     assert list(numbers) == posenc.names()
     assert numbers["learned"] == str(102 * 256) and numbers["shaw"] == str(2 * 33 * 64 * 2) and numbers["rope"] == "0"
-    # each number is the number of parameters in one stack of the architecture posenc_NAME. posenc_dufter_abs uses its method in
-    # one layer. For posenc_cope, this stack is the decoder. posenc_window combines window with learned positions
+    # each number is the number of parameters that the methods have in one stack of the architecture posenc_NAME.
+    # posenc_dufter_abs uses its method in one layer. For posenc_cope, this stack is the decoder. posenc_window combines window
+    # with learned positions
     assert (
         numbers["dufter_abs"] == str(4 * 100 * 100)
         and numbers["cope"] == str(2 * 64 * 64)

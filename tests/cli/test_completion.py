@@ -23,7 +23,7 @@ PROGRAM = f"#!{sys.executable}\nimport sys\nfrom fairseq_posenc.cli import main\
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
-    """Write a folder with the posenc script, and with the files that bash and zsh read when they start. Return the folder."""
+    """Write a folder with the posenc script, and with the completion scripts for bash and zsh. Return the folder."""
     folder = tmp_path_factory.mktemp("bin")
     (folder / "posenc").write_text(PROGRAM)
     (folder / "posenc").chmod(0o755)

@@ -113,7 +113,10 @@ def test_the_example_of_a_method_is_valid(tmp_path):
 
 
 def test_pages_of_pnat_begin_with_what_is_known():
-    """The pages about PNAT state first that PNAT is not better, or that the comparison is confounded."""
+    """Check the beginnings of the pages about PNAT, a non-autoregressive model with learned positions.
+
+    The pages state first that PNAT is not better than a plain model, or that the comparison is confounded.
+    """
     before_equations = (ROOT / "docs" / "reference" / "pnat.md").read_text().partition("## Equations")[0]
     assert "PNAT does not win" in before_equations and "confounded" in before_equations
     assert "lower BLEU" in (ROOT / "docs" / "howto" / "non_autoregressive_models.md").read_text().partition("## Train")[0]

@@ -50,7 +50,7 @@ def test_an_installation_has_every_file_of_the_package_and_the_recipes(installed
 def test_pytorch_imports_the_changes_for_python_314(installed, tmp_path):
     """PyTorch imports the module fairseq_python314, which does not import the package fairseq_posenc.
 
-    fairseq does not register a `--user-dir` that is already imported.
+    fairseq ignores a `--user-dir` that is already imported. Therefore, PyTorch must not import fairseq_posenc.
     """
     code = "import sys, torch; print(*(name in sys.modules for name in ('fairseq_python314', 'fairseq_posenc')))"
     environment = {**os.environ, "PYTHONPATH": str(installed)}

@@ -1,4 +1,4 @@
-"""posenc data wmt18: checksums of archives, archive members that are read as streams, lines, cleaning, and test sets.
+"""posenc data wmt18: checksums and members of archives, numbers of lines, cleaning, and test sets.
 
 The test sets equal the test sets of sacreBLEU.
 """

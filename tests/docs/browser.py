@@ -25,7 +25,8 @@ class Browser:
     def __init__(self, profile: Path):
         (inner, self._out), (self._in, outer) = os.pipe(), os.pipe()
         # Chromium reads from descriptor 3 and writes to descriptor 4. The shell creates these two descriptors from one end of
-        # each pipe. Both ends are first duplicated to descriptors from 10 on, so that they are not 3 or 4
+        # each pipe. Both ends are first duplicated to descriptors with numbers of at least 10. Otherwise, the ends could have
+        # the numbers 3 and 4
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (inner, outer)]
         words = ["bash", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "bash", find(), *_OPTIONS.split()]
         self._process = subprocess.Popen(

@@ -18,10 +18,10 @@ LEFT_OUT = "the tests of the site that need a browser were left out"
 
 
 def missing() -> str:
-    """Return the reason why there is no browser, or an empty text if there is a browser.
+    """Return the reason why the tests use no browser, or an empty text if the tests use a browser.
 
-    If the environment variable CHROMIUM names a browser, the function returns an empty text. The tests then fail if the browser
-    does not exist.
+    If the environment variable CHROMIUM is "none", the function returns this setting as the reason. If CHROMIUM names a
+    browser, the function returns an empty text. The tests then fail if no browser is found.
     """
     if os.environ.get("CHROMIUM") == "none":
         return "CHROMIUM=none"

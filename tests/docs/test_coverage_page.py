@@ -1,4 +1,4 @@
-"""docs/coverage.md lists every method of the project. All names are correct.
+"""docs/coverage.md lists every method of the project. All specs and citations on the page exist in the project.
 
 If a method on the page is missing in this project, the page states the reason.
 """

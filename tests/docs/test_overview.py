@@ -47,7 +47,7 @@ def test_without_runs_readme_stays_as_it_is(checkout):
 
 
 def test_with_runs_it_has_one_table_and_one_picture(checkout):
-    """In the table, each difference to the baseline equals the difference of the two means."""
+    """In the table, each difference to the baseline equals the mean of the method minus the mean of the baseline."""
     plain = (checkout / "README.md").read_text(encoding="utf-8")
     seeds = [run("sinusoidal", seed, rate) for seed, rate in enumerate((0.30, 0.32, 0.34, 0.32), 1)]
     add(checkout, *seeds, run("t5", 1, 0.31), run("none", 1, 0.9), run("synthesizer_dense", 1, 0.2))
