@@ -42,7 +42,8 @@ TOKENS = 512  # tokens of a batch
 def measure(network: Network, prepared: Recipe, out: Path, setting: tuple) -> dict:
     """Return the setting, the number of parameters, the median seconds per update, and the sent bytes per update.
 
-    The sent bytes are divided by the size of the gradients in fp32. With two machines, the larger number counts.
+    The number of sent bytes is divided by the size of the gradients in fp32. With two machines, this function uses the bytes of
+    the machine that has sent more.
     """
     machines, processes, batches, options = setting
     given = f"--log-interval 1 --max-update {UPDATES} {options}".strip()

@@ -47,8 +47,9 @@ require_known_names() {
 
 
 def _changed(recipe, functions, *arguments, **options):
-    """Run a recipe in which these functions replace functions of recipes/lib. Return the texts that the recipe prints,
-    separated by NUL characters.
+    """Run a recipe in which the shell code `functions` replaces functions of recipes/lib. Return the list of printed texts.
+
+    The recipe prints a NUL character after each text.
     """
     path = ROOT / "recipes" / recipe
     text = path.read_text().replace("source recipes/lib/engine.sh\n", f"source recipes/lib/engine.sh\n{functions}")

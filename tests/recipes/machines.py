@@ -63,7 +63,7 @@ class Network:
             ip("-n", name, "link", "set", interface, state)
 
     def sent(self, side):
-        """Return the bytes that a machine has sent, including packet headers."""
+        """Return the number of bytes that a machine has sent, including packet headers."""
         read = ["cat", f"/sys/class/net/{self.interfaces[side]}/statistics/tx_bytes"]
         return int(ip("netns", "exec", self.names[side], *read))
 
@@ -111,7 +111,7 @@ class SlowNetwork(Network):
 
 
 def end_processes(name):
-    """End all processes of a namespace at once."""
+    """Kill all processes of a namespace with SIGKILL."""
     for process in ip("netns", "pids", name).split():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(process), signal.SIGKILL)

@@ -61,7 +61,7 @@ def text(lines: list[str]) -> bytes:
 
 
 def sgm(lines: list[str], kind: str) -> bytes:
-    """Return a test set in the format of the news tasks."""
+    """Return one side of a test set (`kind`: src or ref) in the SGM format of the WMT news tasks."""
     body = "".join(f'<seg id="{number}">{line} </seg>\n' for number, line in enumerate(lines, 1))
     return f'<{kind}set setid="newstest2018">\n<doc docid="a &amp; b">\n<hl>\n{body}</hl>\n</doc>\n</{kind}set>\n'.encode()
 
@@ -106,7 +106,7 @@ def write_mirror(folder: Path, sizes: dict[str, int] = SIZES, draw: Callable[[in
 
 
 def dirty(pairs: dict[str, list[str]]) -> None:
-    """Add problems of real text: characters that look like line ends, blanks, and empty sides."""
+    """Add problems of real text: characters that some programs read as line ends, blanks, and pairs with an empty side."""
     pairs["en"][3] = pairs["en"][3].replace(" ", "\r", 1)
     pairs["de"][4] = pairs["de"][4].replace(" ", "\u2028", 1) + "  \t"
     pairs["cs"][4] = pairs["cs"][4].replace(" ", "\x85", 1)

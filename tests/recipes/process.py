@@ -29,8 +29,9 @@ def take_interrupts():
 class Process:
     """A recipe in one output folder and in its own process group.
 
-    By default, a server forks the programs of the recipe (tests/forked), and the server has already imported the plugin. With
-    POSENC_METHODS, the server has not imported the plugin. With POSENC_BIN, the programs in the folder POSENC_BIN are used.
+    By default, a server (tests/forked) forks the programs that the recipe calls. The server has already imported the plugin. If
+    the option POSENC_METHODS is given, the server has not imported the plugin. If the option POSENC_BIN is given, the recipe
+    calls the programs in this folder instead.
     """
 
     def __init__(self, command, out, **options):
@@ -62,7 +63,7 @@ class Process:
         return self.start(*stages, **options).finish()
 
     def fails(self, *stages, **options):
-        """Check that the recipe fails. The last line gives the reason, and there is no traceback."""
+        """Check that the recipe fails without a traceback. Return its last line, which gives the reason."""
         printed = self.start(*stages, **options).finish(status=1)
         assert "Traceback" not in printed, printed
         return printed.splitlines()[-1]
@@ -86,8 +87,9 @@ class Process:
     def kill_in_every_stage(self, *chosen, **options):
         """Kill the recipe in every stage, as soon as the stage changes a file.
 
-        If the stage has already written its stamp (the file .NAME.done), the stamp is removed. The next start of the recipe
-        completes the stage. The new stamp is also removed, as if the recipe had been killed directly before the stamp.
+        If the stage has already written its stamp (the file .NAME.done), this method removes the stamp. The next start of the
+        recipe completes the stage and writes a new stamp. This method also removes the new stamp, as if the recipe had been
+        killed directly before writing the new stamp.
         """
         unstamped = None
         for folder, name in self.stages(*chosen, **options):

@@ -63,7 +63,10 @@ def test_its_stamp_lists_its_settings(tmp_path):
 
 
 def test_machines_that_share_a_folder_stamp_it_together(tmp_path):
-    """Two machines write the stamp at the same time. No machine may remove a file that the other machine will rename."""
+    """Two machines write the stamp of a stage (the file .NAME.done) at the same time.
+
+    No machine may remove a file that the other machine will rename.
+    """
     script = 'stage_settings=COLOUR; DRY_RUN=; for i in {1..300}; do record_settings "$1"; done'
     command = ["bash", "-c", f"source recipes/lib/engine.sh; {script}", "recipe", str(tmp_path / ".done")]
     options = {**os.environ, "COLOUR": "red"}
@@ -159,7 +162,7 @@ def test_one_recipe_at_a_time(tmp_path):
     assert refused.returncode == 1 and f"{tmp_path}: in use" in refused.stderr
 
 
-#: opens OUT with the value of SHARE from the environment, prints a line, and waits for a line of input
+#: opens the output folder OUT, prints a line, and waits for a line of input. The environment contains OUT and SHARE
 OPENED = 'read_arguments "$@"; option OUT text "" "output folder"; one_worker; open_output; echo opened; read -r'
 
 #: lets flock fail at once, instead of after 5 seconds

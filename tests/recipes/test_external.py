@@ -57,7 +57,7 @@ def test_a_recipe_trains_it_and_ends_with_its_row(slope, tmp_path):
     difference = own["scores"]["test"]["chrf"]["difference"]
     assert difference["p"] is None  # with one seed, there is only a test over sentences
     assert 0 < difference["sentences_holm_p"]["1"] <= 1
-    printed, _ = posenc("report", recipe.out, POSENC_METHODS="")  # this machine does not have the file of the method
+    printed, _ = posenc("report", recipe.out, POSENC_METHODS="")  # as on a machine without the file of the method
     assert "| slope" in printed
 
 

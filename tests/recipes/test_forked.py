@@ -1,4 +1,4 @@
-"""Programs that the server of tests/forked forks behave like newly started programs. Other tests rely on this."""
+"""The server of tests/forked forks programs. Forked programs behave like newly started programs. Other tests rely on this."""
 
 import atexit
 import fcntl
@@ -70,7 +70,10 @@ def test_every_program_of_the_environment_is_there():
 
 
 def test_a_forked_process_leaves_the_programs_in_place():
-    """In a forked process, Python 3.13 and later clear the functions of atexit. This must not remove the folder of programs."""
+    """In a forked process, Python 3.13 and later forget the functions that are registered with atexit.
+
+    The folder of programs must still exist after this step.
+    """
     programs = Path(forked.folder())
     process = multiprocessing.get_context("fork").Process(target=atexit._clear)
     process.start()

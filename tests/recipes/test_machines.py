@@ -1,4 +1,4 @@
-"""Training on two machines with separate addresses, which are namespaces on this computer, and failures of one of them."""
+"""Training on two machines, and failures of one machine. The machines are network namespaces with separate addresses."""
 
 import re
 import shutil
@@ -91,7 +91,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def two(network, one, tmp_path_factory):
-    """Return the same training run with one process on each machine. The machines share a folder."""
+    """Return the training run of the fixture `one`, but with one process on each machine. The machines share a folder."""
     recipe = one.beside(tmp_path_factory.mktemp("two") / "out")
     sent = [network.sent(side) for side in (0, 1)]
     printed = Pair(network, recipe).start().finish()
@@ -114,7 +114,7 @@ def test_to_the_last_bit_they_are_two_processes_of_one_machine(two, tmp_path):
 
 
 def sent_per_update(network, state, before):
-    """Return the bytes that each machine has sent per update, relative to the size of the gradients."""
+    """Return the number of bytes that each machine has sent per update, divided by the size of the gradients."""
     size = sum(tensor.numel() for name, tensor in state["model"].items() if "version" not in name) * 4
     # Both embeddings and the output projection share one table. The state contains this table under three names.
     size -= state["model"]["decoder.embed_tokens.weight"].numel() * 4 * 2
@@ -145,7 +145,8 @@ def test_with_two_processes_and_a_folder_on_each_machine(network, one, tmp_path)
     before = [network.sent(side) for side in (0, 1)]
     printed = pair.start().finish()
     sent = sent_per_update(network, first.state(), before)
-    assert all(1.5 < times < 1.65 for times in sent), sent  # two steps of 3/4 of the gradients, in a ring of four
+    # The four processes form a ring. In each of two steps, a machine sends 3/4 of the gradients.
+    assert all(1.5 < times < 1.65 for times in sent), sent
     assert_same_parameters(one.state(), first.state(), **CLOSE)
     assert f"writes checkpoints, to {first.checkpoint().parent}" in printed[1]
     assert not list(second.out.rglob("*.pt")) and (second.checkpoint().parent / "train.log.machine1").exists()
@@ -155,7 +156,10 @@ def test_with_two_processes_and_a_folder_on_each_machine(network, one, tmp_path)
 
 
 def test_a_finished_training_without_its_stamp_trains_no_more(network, two, tmp_path):
-    """Both machines lack the stamp, as if they had been killed directly before writing it. Machine 1 has no checkpoints."""
+    """Both machines lack the stamp of the training run (the file .train.done). Machine 1 has no checkpoints.
+
+    The files are as if both machines had been killed directly before writing the stamp.
+    """
     first, second = (two.beside(tmp_path / name, EPOCHS="9") for name in ("first", "second"))
     pair = Pair(network, first, second, TRAIN_OPTIONS=f"{two.options['TRAIN_OPTIONS']} --max-update 3")
     pair.start().finish()
@@ -234,7 +238,7 @@ def test_a_difference_is_named_before_the_first_update(network, one, tmp_path):
 
 
 def test_a_machine_that_does_not_come_is_named(network, one, tmp_path):
-    """Start four training runs at the same time. Each fails for another reason.
+    """Start four training runs at the same time. Each training run fails for a different reason.
 
     Machines wait for 3 seconds. If another program answers on the port, torchrun can wait without a limit. The recipe then
     stops torchrun 20 seconds after the end of these 3 seconds.

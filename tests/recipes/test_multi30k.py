@@ -218,7 +218,7 @@ def test_a_wrong_data_folder_is_one_line(tmp_path):
     recipe = Recipe(tmp_path / "nowhere", tmp_path / "out", METHODS="none")
     line = recipe.start("fetch").finish(status=2).splitlines()[-1]
     assert line == f"posenc: {tmp_path}/nowhere: no such folder. Expected a folder, http://ADDRESS or https://ADDRESS."
-    recipe.corpus = tmp_path / "elsewhere"  # no file was created from the first data
+    recipe.corpus = tmp_path / "elsewhere"  # another folder is accepted, because nothing was created from the first folder
     assert f"posenc: {tmp_path}/elsewhere: no such folder" in recipe.start("fetch").finish(status=2)
 
 
@@ -315,9 +315,9 @@ def test_the_shown_commands_do_the_same(whole, tmp_path):
 
 @pytest.mark.slow
 def test_the_output_folder_may_have_any_name(captions, tmp_path):
-    """The name contains all characters that bash, sed or fairseq's configuration interpret.
+    """The name contains many characters that bash, sed or fairseq's configuration interpret.
 
-    When the recipe runs again, it finds its stamps and settings.
+    When the recipe runs again, it finds the stamps of its stages (the files .NAME.done) and the settings in these stamps.
     """
     (tmp_path / "a ").mkdir()
     recipe = Recipe(captions, tmp_path / "a " / """& b\\ 'c' "d" $e {f} [g] *%s=~;#\\""", METHODS="none", EPOCHS="1")

@@ -42,7 +42,7 @@ def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
 
     The first value runs a command if Bash evaluates the value as arithmetic. The second value also contains command
     substitutions. If an option requires a number, the error is one line that names the option. If `variant`
-    contains settings such as DATA=multi30k, the test uses only options whose declaration changes with these settings.
+    contains settings such as DATA=multi30k, the test uses only options that are new or have another kind with these settings.
     """
     trap = tmp_path / "trap"
     arithmetic = f"PATH[$(touch {trap})0]"

@@ -1,4 +1,7 @@
-"""Several workers. Several processes on a CPU give the same result as one process. torchrun or SLURM connects machines."""
+"""Training with several workers. Several processes on a CPU give the same result as one process.
+
+torchrun or SLURM connects machines.
+"""
 
 import os
 import signal
@@ -37,7 +40,7 @@ def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_others(one, tmp_path):
-    # With POSENC_BIN, programs are started and not forked. Each worker must end separately.
+    # With POSENC_BIN, each worker is a newly started program and not a fork. The test kills a single worker.
     two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")
     two.wait_until(lambda: "num_updates=6," in two.log())
     (worker,) = workers(two, rank=1)
@@ -56,7 +59,7 @@ def test_another_number_of_workers_is_another_setting(one):
 
 
 def workers(recipe, rank):
-    """Return the processes with this rank in this output folder."""
+    """Return the ids of the training processes that have this rank and read the data in the recipe's output folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -69,7 +72,10 @@ def workers(recipe, rank):
 
 
 def test_torchrun_gives_every_worker_its_rank(tmp_path):
-    """Two machines with two GPUs are simulated. Instead of training, every worker writes the values that fairseq would read."""
+    """The test simulates two machines with two GPUs each.
+
+    Instead of training, every worker writes the values that fairseq would read.
+    """
     tools = tmp_path / "bin"
     tools.mkdir()
     script(tools / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')

@@ -90,7 +90,8 @@ def test_eole_has_the_sizes_and_settings_of_fairseq():
     assert training["max_grad_norm"] == float(given["--clip-norm"])
     assert f"({training['adam_beta1']}, {training['adam_beta2']})" == given["--adam-betas"]
     assert training["warmup_steps"] == int(given["--warmup-updates"])
-    # with this factor, the largest learning rate of `noam` equals the largest learning rate of inverse_sqrt
+    # In Eole, learning_rate is a factor of the schedule `noam`. With the value in peers.py, the largest learning rate of Eole
+    # equals the largest learning rate of fairseq (inverse_sqrt).
     peak = training["learning_rate"] * model["hidden_size"] ** -0.5 * training["warmup_steps"] ** -0.5
     assert peak == pytest.approx(float(given["--lr"]))
 
@@ -131,7 +132,10 @@ def test_wrong_options_are_one_line(options, message):
 
 
 def test_an_extended_environment_has_the_packages_of_this_one(tmp_path):
-    """The environment hides torchaudio. Its wheels do not fit PyTorch's wheels for CPUs, and transformers would import it."""
+    """The virtual environment hides torchaudio, because transformers would import torchaudio.
+
+    The wheels of torchaudio do not fit PyTorch's wheels for CPUs.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
     helper("extend", tmp_path)
     code = "import importlib.util as u, torch; print(torch.__file__, u.find_spec('torchaudio'))"
@@ -217,7 +221,10 @@ mtp: 0.000; attn_ent: 0.000; lr: 9.62e-04; sents:    2565; bsz:  894/ {tokens}/6
 
 
 def write_runs(out, times):
-    """Write the files of runs. Each run is measured with 2 and with 10 updates of 100 tokens. Starting takes 3 seconds."""
+    """Write the files of runs that were measured with 2 and with 10 updates of 100 tokens.
+
+    The measured CPU times include 3 seconds for starting the program.
+    """
     for (positions, system), seconds in times.items():
         for repeat, second in enumerate(seconds, start=1):
             folder = out / positions / system / str(repeat)

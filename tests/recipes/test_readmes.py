@@ -1,4 +1,4 @@
-"""The commands of the pages on recipes and results run as printed. Commands that train models are dry runs."""
+"""The pages about recipes and results contain commands that run as printed. Commands that train models are dry runs."""
 
 import re
 import shutil

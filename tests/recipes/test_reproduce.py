@@ -1,6 +1,6 @@
 """recipes/reproduce repeats committed training runs.
 
-In every folder under results/, the recipe uses the options that are stored with the runs.
+For every folder under results/ with a file `recipe`, the commands have the options that are stored with the committed runs.
 """
 
 import functools

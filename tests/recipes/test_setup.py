@@ -26,9 +26,10 @@ def checkout(tmp_path):
 
 
 def test_an_environment_that_is_up_to_date_is_left_alone(checkout):
-    """The stamp contains the folder, the folder and version of Python, a checksum of three files, and the argument `test`.
+    """The file .venv/stamp describes the installed environment.
 
-    The three files determine which packages are installed.
+    This file contains the folder of the checkout, the folder and the version of Python, a checksum of three files, and the
+    argument `test`. The three files determine which packages are installed.
     """
     files = "cat setup.py pyproject.toml constraints.txt | cksum"
     content = subprocess.run(files, shell=True, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.recipes.process import BIN, ROOT
 
-#: characters that SentencePiece's default rule changes, and white space at which fairseq would split a piece
+#: a sentence with characters that SentencePiece's default normalisation rule changes
 TEXT = "½ cup of ﬁne coffee ﬂour № 5 costs \uff11\uff12 €"
 
 

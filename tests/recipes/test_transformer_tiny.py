@@ -132,7 +132,7 @@ def test_text_of_another_length_is_refused(corpus, tmp_path):
     recipe = Process(RECIPE, tmp_path / "out", **{**MICRO, "WORDS": "12103", "DATA_FROM": str(corpus)})
     line = recipe.fails("fetch", "prepare")
     assert re.search(r"test_2016_flickr\.de: \d+ words\. Expected 12103, as in the study", line)
-    recipe.run("prepare", WORDS="0")  # a failed stage does not fix any setting
+    recipe.run("prepare", WORDS="0")  # a failed stage does not store its settings, so WORDS can change
 
 
 # --- a whole run ---

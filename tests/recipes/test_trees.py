@@ -109,7 +109,7 @@ def test_other_recipes_refuse_methods_that_need_trees():
 
 
 def test_a_wrong_distance_is_found(tmp_path):
-    """recipes/lib/distances.py accepts correct trees and detects a wrong distance."""
+    """recipes/lib/distances.py accepts correct distances in trees and graphs, and detects a wrong distance."""
     (tmp_path / "heads").write_text("2 3 0 6 6 3\n0\n\n0 1 2\n")
     (tmp_path / "text.edges").write_text("0-1:root 1-2:a 2-3:b 3-1:c 4-5:d 4-5:e\n0-1:root\n\n")
     paths = [str(tmp_path / name) for name in ("heads", "text.edges")]

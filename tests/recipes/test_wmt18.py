@@ -34,7 +34,10 @@ def commands(*stages, **options):
 
 
 def test_another_language_in_the_same_folder_is_refused(tmp_path):
-    """Both directions of a language pair use the same text files. The stamp of the text contains the pair."""
+    """Both directions of a language pair use the same text files.
+
+    The stamp of these text files (text/.fetch.done) contains the language pair.
+    """
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / ".fetch.done").write_text("LANGUAGES=en-de\nCLEAN=none\n")
     for pair in PAIRS:

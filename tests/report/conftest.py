@@ -34,7 +34,10 @@ def write(tmp_path):
 
 @pytest.fixture
 def small_files():
-    """Return a context manager that takes a number of bytes. Within the context, no file can be larger, as on a full disk."""
+    """Return a context manager that takes a number of bytes.
+
+    Within the context, no file can be larger than this number of bytes, as on a full disk.
+    """
 
     @contextlib.contextmanager
     def limit(size):

@@ -1,4 +1,7 @@
-"""Runs without training: score.json files of artificial systems that use a wrong word with different probabilities."""
+"""Runs without training: score.json files of artificial systems.
+
+Each system replaces every word of the reference by a random word with a given probability.
+"""
 
 import random
 

@@ -91,7 +91,7 @@ def test_scores_of_other_programs_are_tested_over_sentences(posenc, write):
     assert tables["Scores"]["t5"]["test comet"] == "**0.660**" and tables["Scores"]["none"]["test comet"] == "0.650"
     assert tables["Scores"]["t5"]["test metricx"] == "**0.650**"
     assert tables["Difference to none"]["t5"]["test comet"] == "+0.010"
-    # All sentences are better. With 200 samples, p is therefore 1 / 201.
+    # Every sentence of t5 has a better score than in none. With 200 samples, p is therefore 1 / 201.
     assert tables["Tests over sentences"]["t5"]["test comet"] == "p = .005"
     assert tables["Tests over sentences"]["t5"]["test metricx"] == "p = .005"
     assert list(tables["Scores"]["t5"])[1:] == [f"test {name}" for name in ("BLEU", "chrF", "TER", "comet", "metricx")]
@@ -125,7 +125,7 @@ def test_all_formats_have_all_scores(posenc, write, tmp_path):
     second = runs.run("t5", part="web")["parts"]["web"]
     records = [scored(spec, human=segment_scores([50.0] * len(TEXTS))) for spec in ("none", "t5")]
     for record in records:
-        record["parts"]["web"] = second  # a part with two scores, next to a part with four scores
+        record["parts"]["web"] = second  # a test set with two scores, in addition to a test set with four scores
     status, _, error = posenc("report", write(*records), "--output", tmp_path / "out", "--samples", 20)
     assert status == 0, error
     for name in ("report.md", "report.tex", "report.html"):

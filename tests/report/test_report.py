@@ -47,7 +47,7 @@ def test_the_bootstrap_takes_differences_in_both_directions(two):
 
 
 def test_seed_0_of_sacrebleu_is_a_seed(two, monkeypatch):
-    """sacreBLEU interprets 0 as no seed."""
+    """sacreBLEU interprets SACREBLEU_SEED=0 as no seed. This project uses 0 as a seed."""
     references, one, other = two
     stored = [count(system, references) for system in (one, other)]
     monkeypatch.setenv("SACREBLEU_SEED", "0")
@@ -112,7 +112,7 @@ def test_the_full_report(posenc, write):
 
 
 def as_json(posenc, folder, *options):
-    """Return the JSON text of the report. Nothing else may be printed."""
+    """Return the parsed JSON of the report. Check that nothing else is printed."""
     status, out, error = posenc("report", folder, "--json", *options)
     assert status == 0 and not error
     return json.loads(out)

@@ -69,7 +69,7 @@ def test_score_json_says_what_was_measured_and_how(trained, capsys):
     assert (record["arch"], record["seed"], record["updates"]) == ("posenc_t5_tiny", 3, 150)
     assert record["method"] == {"encoder": "t5", "decoder": "t5", "cross": "none"}
     assert record["signature"]["encoder"] == "t5:layers=none"
-    assert record["settings"] == {"dropout": 0.1, "lr": [0.003]}  # neither paths nor the columns of the terminal
+    assert record["settings"] == {"dropout": 0.1, "lr": [0.003]}  # neither paths nor log_interval
     assert set(record["versions"]) == {"posenc", "fairseq", "torch", "sacrebleu"}
     assert record["commit"] == commit()
     assert f"BLEU {part['bleu']:.2f}" in capsys.readouterr().out
