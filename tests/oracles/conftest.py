@@ -1,4 +1,4 @@
-"""Use one thread. These tensors are so small that more threads would only wait for each other."""
+"""Use one thread. The tensors of these tests are so small that more threads would only wait for each other."""
 
 import pytest
 import torch

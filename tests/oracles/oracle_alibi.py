@@ -8,7 +8,8 @@ from fairseq_posenc.testing.reference import Oracle, product
 def slopes(heads: int) -> list:
     power = 2 ** int(math.log2(heads))
     found = [2 ** (-8 * i / power) for i in range(1, power + 1)]
-    # If the number of heads is not a power of two, add every second slope of a model with `2 * power` heads.
+    # If the number of heads is not a power of two, `heads - power` slopes are missing. The missing slopes are slopes
+    # 1, 3, 5, ... of a model with `2 * power` heads.
     return found if power == heads else found + slopes(2 * power)[0::2][: heads - power]
 
 

@@ -13,8 +13,8 @@ from .walks import edges, steps, undirected
 def labels(t: int, s: int, at) -> list[int]:
     """Return the labels of the path from the word of token t to the word of token s.
 
-    Three labels replace a whole path. 0: there is no path. 1: both tokens belong to the same word. 2: the path has more than
-    eight edges.
+    In three cases, one label replaces all labels of the path. Label 0: there is no path. Label 1: both tokens belong to the
+    same word. Label 2: the path has more than eight edges.
     """
     i, j = at.sentence.words[t], at.sentence.words[s]
     found = path(i, j, at)

@@ -1,4 +1,4 @@
-"""DA-Transformer (Wu, Wu and Huang 2021): a learned sigmoid of the distance multiplies the result of ReLU."""
+"""DA-Transformer (Wu, Wu and Huang 2021): ReLU of the product q . k, multiplied by a learned sigmoid of the distance."""
 
 import math
 

@@ -22,7 +22,8 @@ def base_bias(head: int, t, s, at) -> float:
         side = 1 if not at.causal and s > t else 0  # in a decoder, keys are only on the left
         power, rate = (0.01 + softplus(at.parameters[f"base.{name}"][at.layer, head, side]) for name in ("power", "rate"))
         return -power * math.log(1 + rate * distance)
-    # fire: a network of psi(distance) / psi(max(position of the query, threshold)). Each layer has its own network and psi
+    # fire: a network reads psi(distance) / psi(max(position of the query, threshold)). Each layer has its own network and its
+    # own function psi.
     own = {name: at.parameters[f"base.{name}"][at.layer] for name in (
         "slope", "multiplier", "mlp.0.weight", "mlp.0.bias", "mlp.2.weight", "mlp.2.bias",
     )}  # fmt: skip
@@ -51,9 +52,9 @@ def row(q, k, column, seen, at):
     read = {s: np.array(score[s] + (added[s] if at["base"] != "none" else [])) for s in seen}
 
     def convolved(name, given, s):
-        """Convolve the vectors in `given` of the keys from s - kernel//2 to s + kernel//2.
+        """Return the convolution of the vectors in `given` at key s.
 
-        Keys to which the query cannot attend count as zero.
+        The convolution reads the keys from s - kernel//2 to s + kernel//2. Keys to which the query cannot attend count as zero.
         """
         weight, total = at.parameters[f"{name}_weight"][at.layer], at.parameters[f"{name}_bias"][at.layer].copy()
         for tap in range(at["kernel"]):

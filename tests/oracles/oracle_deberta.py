@@ -13,7 +13,8 @@ from fairseq_posenc.testing.reference import Oracle, linear, split
 def bucket(distance: int, buckets: int, max_distance: int) -> int:
     """Return the signed bucket of a signed distance.
 
-    Up to half of `buckets`, the bucket equals the distance. Beyond, the bucket grows with the logarithm of the distance.
+    If the absolute distance is at most half of `buckets`, the bucket equals the distance. For larger distances, the bucket
+    grows with the logarithm of the distance.
     """
     mid, a = buckets // 2, abs(distance)
     if a <= mid:
@@ -23,7 +24,10 @@ def bucket(distance: int, buckets: int, max_distance: int) -> int:
 
 
 def place_in_table(distance: int, at) -> int:
-    """Return the row of a signed distance in the table of 2 K rows. K is the value of `reach`.
+    """Return the row of a signed distance in the table of 2 K rows.
+
+    K is `max_distance`, or the maximum number of positions if `max_distance` is None. With the option `buckets`, K is
+    `buckets`, and the signed bucket replaces the distance.
 
     Row 0 is used for the distance -K and all smaller distances. The last row is used for the distance K - 1 and all larger
     distances.
@@ -35,7 +39,7 @@ def place_in_table(distance: int, at) -> int:
 
 
 def projected(which: str, row: int, at) -> np.ndarray:
-    """Return the head's part of a relative position, projected as a key ("k") or as a query ("q")."""
+    """Return a row of the table, projected as a key ("k") or as a query ("q"). Return only the channels of this head."""
     p = at.parameters["table"][row]
     if at["norm"]:
         p = (p - p.mean()) / np.sqrt(((p - p.mean()) ** 2).mean() + 1e-7)
@@ -53,7 +57,8 @@ def score(q, k, t, s, at):
     parts = [q @ k]
     if at["terms"] in ("both", "c2p"):
         parts.append(q @ projected("k", place_in_table(t - s, at), at))
-    # In the term of the keys, the paper uses row D(s,t). The authors' code uses D(t,s), as in the term of the queries.
+    # D(t,s) is the row of the distance t - s. In the product with k, the paper uses row D(s,t). The authors' code uses row
+    # D(t,s) in the products with q and with k.
     if at["terms"] in ("both", "p2c"):
         parts.append(k @ projected("q", place_in_table(s - t if at["index"] == "paper" else t - s, at), at))
     return sum(parts) / math.sqrt(len(parts) * len(q))

@@ -16,7 +16,7 @@ def sigmoid(x):
 
 
 def raw(name: str, t, s, at) -> float:
-    """Return a parameter of KERPLE before its constraint.
+    """Return a learned parameter of KERPLE, before softplus or sigmoid is applied.
 
     With sides=apart, keys on the right have a second parameter, except in a decoder.
     """

@@ -1,6 +1,6 @@
 """Positions in documents, by loops over words: sentence shifts, sentence vectors, bilevel positions, group attention, UnifPE.
 
-The other tests use one sentence without separators. test_documents.py calls these functions with documents.
+test_documents.py calls these functions with documents. All other tests use one sentence without separators.
 """
 
 import math
@@ -88,7 +88,8 @@ def vector(number, width, at, name="table"):
 def with_sentence(x, i, words, source, at):
     """Add the concatenation of a position vector and a sentence vector to the embedding.
 
-    The position vector has d - w channels, and the sentence vector has w channels.
+    The embedding has d channels. The sentence vector has w channels, and the position vector has d - w channels. w is the
+    option `width`, or by default half of d.
     """
     width = at["width"] or len(x) // 2
     positions = sinusoid(i + at.padding_idx + 1, len(x) - width, "halves", "fairseq")

@@ -42,6 +42,9 @@ def walk(size: int, joined: list, normalise: str) -> np.ndarray:
 def numbers(size: int, at) -> list[tuple[int, int, int]]:
     """Return (colour, rank, hops) of every word except </s>. </s> is the last word.
 
+    The colour describes the role of a word. With rounds=1, the colour is the number of neighbours of the word. With more
+    rounds, the colour also depends on the colours of the neighbours.
+
     The rank of the root is 0. The other words are ranked by their closeness to the root. Hops are the number of edges from the
     root, at most 99.
     """

@@ -9,7 +9,7 @@ from fairseq_posenc.testing.reference import Oracle, product
 
 
 def clipped(delta: int, at) -> tuple:
-    """Return the signed distance within the table, and the largest distance of the table."""
+    """Return the clipped signed distance, and the largest distance of the table."""
     reach = at.max_positions - 1 if at["max_distance"] is None else at["max_distance"]
     return max(-reach, min(reach, delta)), reach
 

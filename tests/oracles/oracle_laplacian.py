@@ -15,8 +15,8 @@ def coordinates(words: int, known: list, count: int) -> np.ndarray:
     if words < 2:
         return out
     joined = [[float((i, j) in known) for j in range(words)] for i in range(words)]
-    # If an eigenvalue is repeated, the last bit of the matrix changes its eigenvectors. The products are therefore computed in
-    # a fixed order, from left to right.
+    # If an eigenvalue is repeated, a rounding error in the matrix changes the eigenvectors of this eigenvalue. The products are
+    # therefore computed in a fixed order, from left to right.
     root = [1 / math.sqrt(max(sum(row), 1.0)) for row in joined]
     laplacian = np.array([[float(i == j) - root[i] * joined[i][j] * root[j] for j in range(words)] for i in range(words)])
     _, vectors = np.linalg.eigh(laplacian)

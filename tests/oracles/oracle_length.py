@@ -10,7 +10,8 @@ from .oracle_sinusoidal import sinusoid
 def characters(word: str) -> int:
     """Return the number of printed characters of a token of subword-nmt.
 
-    A whole word counts with one space. A piece of a word counts without its marker. </s> has no printed characters.
+    A token with the marker @@ counts without the marker. A token without the marker ends a word, and counts with one space.
+    </s> has no printed characters.
     """
     if word == "</s>":
         return 0
@@ -18,7 +19,7 @@ def characters(word: str) -> int:
 
 
 def before(column, t, at):
-    """Return the length of the prefix when the decoder predicts the word of this column."""
+    """Return the length of the target prefix that the decoder has read up to this column. The first </s> does not count."""
     return t if at["unit"] == "token" else sum(characters(word) for word in at.words[: column + 1])
 
 

@@ -12,7 +12,11 @@ def sigmoid(x: float) -> float:
 
 
 def factor(j: int, side: int, at) -> np.ndarray:
-    """Return H_j = I - beta_j w_j w_j^T of one head. The convolution uses zeros for words before the sentence."""
+    """Return H_j = I - beta_j w_j w_j^T of one head.
+
+    With conv > 0, w_j is computed by a convolution over word j and the words before word j. Before the first word, the
+    convolution reads zeros.
+    """
     own = {name: table[at.layer, side] for name, table in at.parameters.items()}
     words = [i for i in at.real if i <= j]  # word j is the last word of this list
 

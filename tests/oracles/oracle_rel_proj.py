@@ -10,7 +10,7 @@ def row(q, k, column, seen, at):
     found = []
     for s in seen:
         delta, reach = at.key_ids[s] - at.query_ids[column], at["reach"]
-        # column 0 is the largest distance to the left. In a decoder, the last column is distance 0
+        # column 0 of `bank` is for the largest distance to the left. In a decoder, the last column of `bank` is for distance 0
         added = read @ at.own("bank")[:, delta + reach - 1] if abs(delta) < reach else 0.0
         found.append(product(q[column], k[s], None, None, at) + added)
     return found

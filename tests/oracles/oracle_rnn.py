@@ -1,4 +1,4 @@
-"""RNN-Transformer (Neishi and Yoshinaga 2019): a GRU instead of the embedding."""
+"""RNN-Transformer (Neishi and Yoshinaga 2019): a GRU reads the embeddings, and its states replace the embeddings."""
 
 import numpy as np
 

@@ -8,7 +8,9 @@ from fairseq_posenc.testing.reference import Oracle, product
 
 
 def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: float, frequency=None) -> np.ndarray:
-    """Rotate pair i by the angle position * theta_i, with theta_i = base^(-2i/d_r) and d_r rotated channels.
+    """Rotate pair i by the angle position * theta_i, where theta_i = base^(-2i/d_r).
+
+    d_r is the number of rotated channels.
 
     If `frequency` is given, the angle is position * frequency(i, theta_i).
     """
@@ -26,7 +28,8 @@ def rotated(x: np.ndarray, position: float, layout: str, fraction: float, base: 
 def kept(i: int, theta: float, pairs: int, at) -> bool:
     """Return whether pair i rotates.
 
-    Two conditions must be true. The pair is in the first part of the pairs (`keep`), and its wavelength is at most the cutoff.
+    Two conditions must be true. i is less than `keep` * `pairs`, rounded down. The wavelength of the pair is at most the
+    cutoff.
     """
     within = at["cutoff"] is None or 2 * math.pi / theta <= at["cutoff"]
     return i < math.floor(at["keep"] * pairs) and within
@@ -70,7 +73,7 @@ ORACLES = [
             ({"heads": "1/2"}, "encoder decoder cross"),
             ({"keep": 0.5, "layout": "interleaved"}, "encoder"),
             ({"cutoff": 40, "base": 50.0}, "encoder decoder cross"),
-            ({"cutoff": 30, "base": 20.0, "layout": "interleaved"}, "encoder"),  # this value keeps all pairs
+            ({"cutoff": 30, "base": 20.0, "layout": "interleaved"}, "encoder"),  # this cutoff keeps all pairs
         ],
         real=True,
         atol=1e-6,  # tables are float32

@@ -37,8 +37,8 @@ def score_xpos(q, k, t, s, at):
 def yarn(i: int, width: int, at) -> float:
     """Return the frequency of pair i.
 
-    A pair that turns often within the trained length keeps its frequency. If a pair does not complete one turn, its frequency
-    is divided by the factor. Between these limits, the frequency is interpolated.
+    A pair that turns at least 32 times within the trained length keeps its frequency. If a pair does not complete one turn,
+    its frequency is divided by the factor. Between these limits, the frequency is interpolated.
     """
     base, trained = at["base"], at["trained"]
 
@@ -83,7 +83,7 @@ def scaled_frequencies(width: int, length: int, at) -> list:
         growth = factor
     elif how == "dynamic" and length > at["trained"]:
         growth = factor * length / at["trained"] - (factor - 1)
-    if growth != 1:  # with growth 1, `width` may be 2, so that width - 2 would be 0
+    if growth != 1:  # with growth 1, `width` may be 2. The division by width - 2 would then fail
         base *= growth ** (width / (width - 2))
     return [base ** (-2 * i / width) / (factor if how == "linear" else 1) for i in range(width // 2)]
 

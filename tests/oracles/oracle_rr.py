@@ -1,4 +1,4 @@
-"""RR-Transformer (Neishi and Yoshinaga 2019): a GRU instead of the embedding, and Shaw's vectors in self-attention."""
+"""RR-Transformer (Neishi and Yoshinaga 2019): the states of a GRU replace the embeddings. Self-attention has Shaw's vectors."""
 
 import dataclasses
 

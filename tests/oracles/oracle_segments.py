@@ -1,6 +1,6 @@
 """Segment attention of DIET, equation 2, and the vectors of sentences at the input (Chen et al. 2021, Lupo et al. 2023).
 
-The other tests use one sentence without separators. test_documents.py calls these functions with documents.
+test_documents.py calls these functions with documents. All other tests use one sentence without separators.
 """
 
 import numpy as np

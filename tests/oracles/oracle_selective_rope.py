@@ -16,7 +16,7 @@ def unit(x: np.ndarray, heads: int) -> np.ndarray:
 
 
 def angles(column: int, at) -> np.ndarray:
-    """Return the angles of this head, [pairs]. They are sums over all words up to this word."""
+    """Return the angles of this head in `column`, [pairs]. Each angle is a sum over all words up to `column`."""
     own = {name: table[at.layer] for name, table in at.parameters.items()}
     words = [j for j in at.real if j <= column]
     x = [unit(at.inputs[1][j], at.heads) for j in words]

@@ -1,4 +1,4 @@
-"""Convolutional stochastic positions (Liutkus et al. 2021), as the expectation over their random codes."""
+"""Convolutional stochastic positions (Liutkus et al. 2021). The score is the expectation over the random codes."""
 
 import math
 

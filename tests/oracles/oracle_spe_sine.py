@@ -1,4 +1,4 @@
-"""Sinusoidal stochastic positions (Liutkus et al. 2021), as the expectation over their random codes."""
+"""Sinusoidal stochastic positions (Liutkus et al. 2021). The score is the expectation over the random codes."""
 
 import math
 
@@ -6,7 +6,7 @@ from fairseq_posenc.testing.reference import Oracle
 
 
 def kernel(x: float, channel: int, at) -> float:
-    """Return P_i(x) with x = t - s."""
+    """Return P_i(x), with x = t - s: the factor of q_i k_i in the score, without the gate."""
     frequencies, offsets, gains = (at.parameters[name][at.head, channel] for name in ("frequencies", "offsets", "gains"))
     total = 0.0
     for frequency, offset, gain in zip(frequencies, offsets, gains):

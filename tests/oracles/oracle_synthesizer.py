@@ -26,7 +26,7 @@ def score_factorised(q, k, t, s, at):
 
 
 def score_minus(q, k, t, s, at):
-    """Compute dense-minus: the projected query replaces the hidden layer."""
+    """Compute the score of form=minus: the projected query replaces the hidden layer."""
     return mixed(np.maximum(q, 0) @ at.own("table")[:, s], q, k, t, s, at)
 
 

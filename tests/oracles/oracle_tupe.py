@@ -10,7 +10,7 @@ from .oracle_t5 import bucket
 
 
 def projected(side: str, row: int, at) -> np.ndarray:
-    """Return the head's part of a row of a position table, normalised and projected."""
+    """Return a row of a position table after layer norm and projection. Return only the channels of this head."""
     owner = "key_positions" if side == "key" and at.site == "cross" else "query_positions"
     p = at.parameters[f"{owner}.embedding.weight"][row]
     p = (p - p.mean()) / np.sqrt(((p - p.mean()) ** 2).mean() + 1e-5)

@@ -15,7 +15,7 @@ def score_xl(q, k, t, s, at):
 
 
 def score_tener(q, k, t, s, at):
-    """Compute the score. Without a projection of keys, k is the head's part of the input."""
+    """Compute the score. Without a projection of keys, k contains the input channels of this head."""
 
     def r(x):
         return sinusoid(x, len(q), "halves", "paper" if at["grid"] == "paper" else "fairseq")

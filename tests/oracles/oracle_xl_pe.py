@@ -1,4 +1,4 @@
-"""Places in the order of another language (Ding et al. 2020)."""
+"""Positions of the words in the word order of another language (Ding et al. 2020)."""
 
 import math
 
@@ -10,7 +10,7 @@ from .oracle_sinusoidal import sinusoid
 
 
 def places(sentence) -> list[int]:
-    """Return the place of every token in the other word order."""
+    """Return the position of every token in the word order of the other language."""
     said = [token for word in sentence.order for token, own in enumerate(sentence.words) if own == word]
     return [said.index(token) for token in range(len(sentence.words))]
 
@@ -34,10 +34,10 @@ def embed(x, ids, at):
 
 
 def score(q, k, t, s, at):
-    """Compute the score. The input of the layer is U + P, the sum of word vectors and position vectors.
+    """Compute the score. The input of the first layer is U + P, the sum of word vectors and position vectors.
 
-    Heads with the other word order read U + P', where P' contains the positions in the other order. Therefore, (P' - P) W is
-    added to q and k.
+    With fuse=heads, some heads of the first layer read U + P'. P' contains the vectors of the positions in the other word
+    order. (P' - P) W is therefore added to q and k of these heads. W is the weight of the projection.
     """
     if at["fuse"] == "heads" and at.layer == 0 and at.head < (at["heads"] or at.heads // 2):
         number = places(at.sentence)

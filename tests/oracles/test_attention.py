@@ -1,4 +1,7 @@
-"""Whole attention modules and their scores, compared with the loops, for every method, option and site."""
+"""Whole attention modules and their scores are compared with the oracles, for every method, option and site.
+
+test_spe_sine.py tests the oracles of methods with random codes.
+"""
 
 import numpy as np
 import pytest

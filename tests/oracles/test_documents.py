@@ -87,7 +87,7 @@ OF_DOCUMENTS = (documents.SHIFT, documents.FUSED, documents.ROTATED, documents.B
 
 
 def test_counts_of_the_specification():
-    """The example is a b <sep> c d <sep> e </s>, and </s> x <sep> y <sep> z for the decoder."""
+    """The source of the example is a b <sep> c d <sep> e </s>. The decoder reads </s> x <sep> y <sep> z."""
     source, target = torch.tensor([[6, 7, 5, 6, 7, 5, 6, 2]]), torch.tensor([[2, 7, 5, 7, 5, 7]])
     assert segments.before(source, 5).tolist() == [[0, 0, 0, 1, 1, 1, 2, 2]]
     assert segments.opened(source, 5).tolist() == [[0, 0, 1, 1, 1, 2, 2, 2]]
@@ -108,7 +108,7 @@ def test_counts(count, expected):
         assert row[: len(words)].tolist() == [expected(words, i, "<sep>") for i in range(len(words))]
 
 
-# -- each hook against its loop ------------------------------------------------------------------------------------------
+# -- hooks, compared with the oracles ------------------------------------------------------------------------------------
 
 
 def embedded(method, x, ctx):

@@ -25,7 +25,7 @@ EVERYWHERE = pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
 
 
 def pair(ours, theirs, site="encoder", **sizes):
-    """Return two attention modules that differ only in their positions."""
+    """Return two attention modules with equal projections and different position encodings."""
     ours, theirs = attention(ours, site, **sizes), attention(theirs, site, seed=1, **sizes)
     for name, projection in theirs.named_children():
         if name.endswith("_proj") and getattr(ours, name) is not None:
@@ -258,8 +258,8 @@ def test_xl_in_closed_form(clamp, site):
 
 @pytest.mark.parametrize("spec", ["xl", "xl:share=none", "tener", "tener:scaled=true", "tener:key_term=true,sign=code"])
 def test_equal_preferences_are_a_bias_of_the_queries(spec):
-    # If content_bias and position_bias equal c, the score is (q + c) . k + (q + c) . R, for every scale. R is the position
-    # vector. `theirs` adds c to the bias of the queries.
+    # If content_bias and position_bias equal c, the score before scaling contains (q + c) . k + (q + c) . R. R is the position
+    # vector. In `theirs`, both biases are 0, and c is added to the bias of the query projection.
     ours, theirs = pair(spec, spec)
     for (name, parameter), (_, own) in zip(theirs.position.named_parameters(), ours.position.named_parameters()):
         fill(own, parameter.detach() if name == "projection" else torch.arange(4.0) - 1)
@@ -332,7 +332,8 @@ def rows_of_deberta(spec, side, terms, distance):
 def test_deberta_rows(options, side, terms):
     rows = [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 7, 7]
     given = rows_of_deberta(f"deberta:max_distance=4{options}", side, terms, range(-6, 7))
-    # With index=paper, `query_weight` projects row D(s,t) of the table. In all other cases, row D(t,s) is projected.
+    # D(t,s) is the row of the distance t - s. With index=paper, `query_weight` projects row D(s,t) of the table. In all other
+    # cases, row D(t,s) is projected.
     close(given, [rows[::-1] if "paper" in options and side == "query_weight" else rows] * H)
 
 

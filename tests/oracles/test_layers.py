@@ -19,7 +19,7 @@ IN_SCORES = {"rotate", "rescale", "content_scores", "bias", "scale"}
 
 
 def in_hooks(oracle) -> bool:
-    """Return whether hooks and loops can be compared without an attention module and its projections."""
+    """Return whether the hooks of a method can be compared with the oracle, without an attention module."""
     return not (oracle.random or oracle.before_layer or oracle.output)
 
 

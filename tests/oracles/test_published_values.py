@@ -113,7 +113,7 @@ def test_learned_frequencies_per_stack():
 
 
 def built_method(spec: str, site: str = "decoder") -> nn.Module:
-    """Return a method in a stack of the base size."""
+    """Return a method for a stack with the sizes of Transformer base."""
     return parsing.build(spec, Dims(512, 8, 6).at(site), site)[0]
 
 

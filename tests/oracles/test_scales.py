@@ -49,7 +49,7 @@ def oracle_of(name: str, options: dict) -> Oracle:
 
 
 def composed(reader: Oracle, reading, owner: Oracle, owning) -> Oracle:
-    """Return an oracle of the spec reader+owner. The scale of the owner multiplies a term of the reader.
+    """Return an oracle of the spec reader+owner. `owner` sets the scale. This scale also multiplies a term of `reader`.
 
     The scores of the reader contain the scale 1/sqrt(d_h). They are multiplied by `factor`, so that they have the scale of the
     owner. Then the terms of the owner are added.

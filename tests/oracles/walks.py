@@ -10,7 +10,7 @@ def edges(at) -> list[tuple[int, int, int]]:
 
 
 def steps(start: int, end: int, known: list) -> float:
-    """Return the number of edges from one word to another, along their direction."""
+    """Return the length of the shortest path between two words, in the direction of the edges. Without a path, return inf."""
     reached, number = {start}, 0
     while end not in reached:
         further = reached | {after for before, after, _ in known if before in reached}
