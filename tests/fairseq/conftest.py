@@ -18,7 +18,7 @@ from tests import forked
 HERE = Path(__file__).parent
 USER_DIR = HERE.parents[1] / "fairseq_posenc"
 LETTERS = "abcdefghijkl"
-#: data set -> number of letters of each of its sentences. The second validation and test sets contain two long sentences
+#: data set -> number of letters of each of its sentences. The sets valid1 and test1 each contain two long sentences
 PARTS = {
     "train": [12, *(2 + i % 8 for i in range(47))],
     "valid": [2, 3, 4, 5, 6, 7, 8, 9],
@@ -123,8 +123,8 @@ class Fairseq:
     def generate(self, path, *options) -> Result:
         """Decode the whole test set.
 
-        By default, fairseq-fixed drops a last batch whose size is not a multiple of 8. The plugin keeps this batch. The option
-        --required-batch-size-multiple 1 also keeps this batch.
+        By default, the PyPI package fairseq-fixed drops a last batch whose size is not a multiple of 8. The plugin keeps this
+        batch. The option --required-batch-size-multiple 1 also keeps this batch.
         """
         common = ["--path", path, "--cpu", "--num-workers", 0, "--max-len-b", 12, "--batch-size", 4]
         return self.run("fairseq-generate", self.data, *common, "--required-batch-size-multiple", 1, *options)
@@ -147,7 +147,7 @@ class Fairseq:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory) -> Path:
-    """Prepare the language pair as fairseq-preprocess does, with one dictionary for both sides."""
+    """Write the language pair, and prepare it with fairseq-preprocess. One dictionary contains the words of both languages."""
     text, draw = tmp_path_factory.mktemp("text"), random.Random(1)
     for part, lengths in PARTS.items():
         letters = [[draw.choice(LETTERS) for _ in range(length)] for length in lengths]
@@ -170,7 +170,7 @@ def fairseq(data, tmp_path_factory) -> Fairseq:
 
 @pytest.fixture(scope="session")
 def shaw(fairseq, tmp_path_factory) -> Path:
-    """Train a model until its hypotheses differ from each other."""
+    """Train a model with the method shaw for 60 updates. Its hypotheses then differ from each other. Return the checkpoint."""
     folder = tmp_path_factory.mktemp("shaw")
     sizes = ["--decoder-layers", 2, "--encoder-layers", 2, "--share-all-embeddings"]
     output = fairseq.train("posenc_shaw_tiny", folder, *sizes, "--max-update", 60, "--dropout", 0).succeeded()

@@ -31,7 +31,10 @@ def archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
 
 
 def refused(path: Path) -> str:
-    """Return the error line. Check that the archive's folder and its parent folder contain the same files as before."""
+    """Load an archive that must be refused, and return the error line.
+
+    Check that the archive's folder and the parent of this folder contain the same files before and after the call.
+    """
     before = sorted(path.parent.parent.rglob("*"))
     with pytest.raises(SystemExit) as stop:
         file_utils.load_archive_file(str(path))

@@ -185,7 +185,7 @@ def test_loading_refuses_foreign_code(state, tmp_path, function):
 def test_a_loader_that_asks_for_arbitrary_pickle_gets_the_safe_one(state, tmp_path):
     marker = tmp_path / "it-ran"
     path = save({**state, "foreign": Foreign(os.system, f"touch {marker}")}, tmp_path / "foreign.pt")
-    # fairseq's main branch also passes weights_only=False
+    # like this function, fairseq's main branch calls torch.load with weights_only=False
     load = compat.checkpoints.with_safe_loader(lambda path: torch.load(path, weights_only=False))
     with pytest.raises(SystemExit, match="not loaded, because it contains"):
         load(path)

@@ -91,7 +91,7 @@ def test_ensembles_of_different_methods(fairseq, shaw, tmp_path):
     both = fairseq.generate(f"{shaw}:{tmp_path / 'checkpoint_last.pt'}", "--beam", 4, "--score-reference").succeeded()
     alone = [fairseq.generate(p, "--score-reference").succeeded() for p in (shaw, tmp_path / "checkpoint_last.pt")]
 
-    def probabilities(output: str) -> torch.Tensor:  # of all reference tokens. fairseq prints logarithms to base 2
+    def probabilities(output: str) -> torch.Tensor:  # probabilities of reference tokens. fairseq prints base-2 logarithms
         rows = fairseq.rows(output, "P")
         return torch.tensor([2 ** float(value) for i in sorted(rows) for value in rows[i][0].split()])
 
@@ -105,7 +105,7 @@ def test_sacrebleu_scores(fairseq, shaw):
 
 
 def test_the_long_test_set_decodes_too(fairseq, shaw):
-    """Two sentences of this test set are more than twice as long as all training sentences."""
+    """Two sentences of this test set are more than twice as long as the longest training sentence."""
     output = fairseq.generate(shaw, "--gen-subset", "test1", "--beam", 2).succeeded()
     assert sorted(fairseq.rows(output, "H")) == list(range(6))
 
@@ -159,7 +159,7 @@ def test_validate_gives_the_loss(fairseq, shaw):
 
 
 def test_a_checkpoint_loads_as_a_python_object(fairseq, shaw):
-    """Notebooks and fairseq.hub load checkpoints in this way."""
+    """Notebooks and fairseq's hub interface load checkpoints in this way."""
     models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(shaw)], {"data": str(fairseq.data)})
     generator = task.build_generator(models, cfg.generation)
     source = task.source_dictionary.encode_line("a b c", add_if_not_exist=False).long().unsqueeze(0)

@@ -12,7 +12,7 @@ import fairseq_posenc.host.plugin  # registers the architectures
 from .conftest import LETTERS, Fairseq
 
 SHORT = ["--max-update", 4, "--max-source-positions", 64, "--max-target-positions", 64]
-#: name of a test case -> options that select methods for documents at each site
+#: name of a test case -> options that select methods for documents at two or three sites
 ROWS = {
     "shift_of_relative": [
         "--encoder-position", "segment_shift:vectors=none+shaw", "--decoder-position", "segment_shift:mean=true",

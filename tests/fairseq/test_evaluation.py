@@ -49,7 +49,7 @@ def test_every_loaded_module_evaluates_text_by_our_rules():
     named = modules_that_name("eval")
     assert {"fairseq.utils", "fairseq.criterions.ctc", "fairseq.optim.adam", "fairseq.models.fconv"} <= named
     for name in named:
-        if not name.startswith("fairseq.examples."):  # no module of fairseq imports the examples
+        if not name.startswith("fairseq.examples."):  # no other module of fairseq imports fairseq.examples
             assert importlib.import_module(name).eval is evaluate, name
 
 

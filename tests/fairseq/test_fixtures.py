@@ -58,7 +58,7 @@ def test_it_goes_on_training(fairseq, unpack, name):
 
 
 def test_a_moving_average_goes_on(fairseq, unpack):
-    """At every update, the average moves by 0.01 % towards the model. If the average were restarted, it would equal the model."""
+    """At every update, the average moves by 0.01 % towards the model. A restarted average would nearly equal the model."""
     path = unpack("resumed_average")
     before = fairseq.state(path)["extra_state"]["ema_fp32_params"]
     fairseq.run("fairseq-train", *made.training("resumed_average", path.parent, made.UPDATES + made.FURTHER)).succeeded()

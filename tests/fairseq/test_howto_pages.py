@@ -47,7 +47,10 @@ def hypotheses(output):
 
 
 def test_longer_sentences(reader):
-    """Source and reference have 1,500 tokens. The trained model allows at most 20 tokens, and the task at most 1,024 tokens."""
+    """One source sentence and its reference have 1,500 tokens each.
+
+    The trained model allows at most 20 tokens. By default, the task allows at most 1,024 tokens.
+    """
     train(reader, "posenc_t5_tiny", "short", "--max-source-positions", 20, "--max-target-positions", 20)
     words = (reader.folder / "data/train.en").read_text().split()
     for language in ("en", "de"):
@@ -71,9 +74,9 @@ def test_longer_sentences(reader):
 
 
 def test_start_from_a_checkpoint_of_fairseq(reader):
-    """The stock model has the same translations in stock fairseq's architecture and in the plugin's architecture.
+    """A model of stock fairseq has the same translations before and after its conversion to the plugin's architecture.
 
-    All other commands of the page start from the stock model.
+    The page decodes this model. The other commands of the page start from this model.
     """
     sizes = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 128 --decoder-embed-dim 128 "
     sizes += "--encoder-ffn-embed-dim 512 --decoder-ffn-embed-dim 512 --encoder-attention-heads 4 --decoder-attention-heads 4"
@@ -116,7 +119,10 @@ def test_trees(tmp_path):
 
 
 def test_documents(tmp_path):
-    """The test set has 60 sentences, because `--sentences 1-6` requires a number that is divisible by 1 to 6."""
+    """The test set has 60 sentences.
+
+    `--sentences 1-6` requires a number of sentences that is divisible by each number from 1 to 6.
+    """
     reader = Reader(tmp_path)
     write_text(tmp_path / "data")
     for language in ("en", "de"):
@@ -152,7 +158,10 @@ def test_every_command_of_the_howto_pages_has_a_test():
 
 
 def test_the_tutorial_on_clusters(tmp_path):
-    """In a dry run, the recipe prints the commands of three rows. tests/recipes/test_machines.py runs such commands."""
+    """In a dry run, the recipe of the tutorial prints the commands of three methods.
+
+    tests/recipes/test_machines.py runs such commands.
+    """
     reader = Reader(tmp_path)
     reader.link_recipes()
     reader.environment |= {"DRY_RUN": "1"}

@@ -1,6 +1,6 @@
-"""fairseq's hub interface: it translates raw text as fairseq-generate does.
+"""fairseq's hub interface: its translations of raw text are equal to the translations that fairseq-generate prints.
 
-Alignments are equal to the alignments of stock fairseq.
+Its alignments are equal to the alignments of stock fairseq.
 """
 
 import ast
@@ -71,7 +71,7 @@ def test_the_document_runs_as_printed_and_translates_as_generate(subwords, monke
 
 @pytest.mark.slow
 def test_alignments_are_those_of_stock_fairseq(fairseq, tmp_path):
-    """Compare a checkpoint of stock fairseq with the same parameters in this plugin's model."""
+    """Compare the alignments of a stock fairseq model and of this plugin's model with the same parameters."""
     sizes = ["--share-all-embeddings", "--max-update", 30]
     fairseq.train("transformer", tmp_path / "stock", *sizes).succeeded()
     same = ["--finetune-from-model", tmp_path / "stock" / "checkpoint_last.pt", "--max-update", 1, "--lr", 0]

@@ -134,7 +134,10 @@ def test_other_searches(fairseq, ldpe, options):
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_prefixes(fairseq, ldpe, size):
-    """Some references are not longer than the prefix. The prefix then contains the whole sentence and its end."""
+    """The prefix of some references contains all words.
+
+    If a reference has fewer words than --prefix-size, its prefix also contains </s>.
+    """
     output = generate(fairseq, ldpe, "--length-eos", "exact", "--prefix-size", size).succeeded()
     assert got(fairseq, output) == REFERENCE
     targets = fairseq.rows(output, "T")
@@ -170,7 +173,7 @@ def test_without_the_option_other_models_are_asked_nothing(fairseq, shaw):
 
 @pytest.mark.slow
 def test_characters(fairseq, tmp_path):
-    """Every letter is a word, and counts 2 characters with its space."""
+    """Every word is one letter. It counts as 2 characters: the letter and a space."""
     options = ["--decoder-position", "ldpe:unit=char", *TASK, "--share-all-embeddings"]
     fairseq.train("posenc_transformer_tiny", tmp_path, *options).succeeded()
     path = tmp_path / "checkpoint_last.pt"

@@ -91,7 +91,7 @@ GLOO = "[x/pair.cc:534] Connection closed by peer [10.0.0.{}]:4321"
     "message, line",
     [
         (GLOO.format(3), "lost the connection to machine 2 (c)"),
-        (GLOO.format(1), "lost the connection to machine 1 (b) or machine 2 (c) ("),  # the peer is a worker of this machine
+        (GLOO.format(1), "lost the connection to machine 1 (b) or machine 2 (c) ("),  # 10.0.0.1 is this machine
         ("Timed out waiting 8000ms for recv", "no answer from machine 1 (b) or machine 2 (c) within 8 seconds. "),
         ("NCCL error: remote process exited", "lost the connection to machine 1 (b) or machine 2 (c) (NCCL error"),
     ],

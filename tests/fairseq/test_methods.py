@@ -1,4 +1,7 @@
-"""Every method is trained, saved, resumed with identical results, and decoded with fairseq's commands."""
+"""Methods are trained, saved, resumed with identical results, and decoded with fairseq's commands.
+
+These are all methods that need neither side inputs nor documents.
+"""
 
 import argparse
 import shutil

@@ -48,9 +48,9 @@ def test_padding_changes_no_hypothesis(fairseq, pnat, side):
 
 
 def test_length_beam_and_rescoring_by_an_autoregressive_model(fairseq, pnat, shaw):
-    """The length with the best mean log-probability of the words is selected.
+    """Several lengths are decoded. The hypothesis with the highest mean log-probability is selected.
 
-    Rescoring uses the probabilities of the autoregressive model.
+    With rescoring, the autoregressive model computes the log-probabilities.
     """
     beam = ["--iter-decode-with-beam", 5]
     plain = hypotheses(fairseq, fairseq.generate(pnat, *TASK, *beam).succeeded())
@@ -59,7 +59,7 @@ def test_length_beam_and_rescoring_by_an_autoregressive_model(fairseq, pnat, sha
     )
     assert plain.keys() == rescored.keys() and len(plain) == 6
     assert any(plain[n] != rescored[n] for n in plain)
-    # the score is the mean log-probability (base 2) of the same words under the autoregressive model
+    # the score is the mean log-probability (base 2) of the words and </s> under the autoregressive model
     for number, (score, words) in rescored.items():
         assert float(score) == pytest.approx(scored_by(fairseq, shaw, number, words), abs=2e-3)
 

@@ -53,7 +53,8 @@ def test_an_optional_option_has_the_type_of_its_values(kind):
 def test_all_options_of_fairseq_have_the_types_that_fairseq_finds():
     """On Python 3.13 and earlier, the patched function returns the same types as fairseq's function.
 
-    On Python 3.14, fairseq's function does not recognise optional types. Their text lacks the part for which fairseq searches.
+    On Python 3.14, fairseq's function does not recognise optional types. The text of such a type is `int | None`.
+    fairseq searches the text for `typing.Optional` or `Union`.
     """
     utils = fresh("fairseq.dataclass.utils")
     expected = utils.interpret_dc_type

@@ -1,4 +1,7 @@
-"""Invalid combinations fail before training: one clear line, a non-zero exit status, and no traceback."""
+"""Commands with invalid options, checkpoints or sentence lengths fail. fairseq-train fails before training.
+
+The command prints one clear line and no traceback. Its exit status is not 0.
+"""
 
 import argparse
 import shutil
@@ -160,7 +163,7 @@ def test_members_of_an_ensemble_may_have_different_positions(fairseq, t5, tmp_pa
 
 
 # --- sentences that are too long for a method with a maximum length ---
-# The longest sentences have 31 tokens in valid1 and test1, and 13 tokens in the other parts.
+# The longest sentences have 31 tokens in valid1 and test1, and at most 13 tokens in the other parts.
 
 SHORT = ["--max-source-positions", 20, "--max-target-positions", 20]
 
@@ -185,7 +188,10 @@ def validation(fairseq, folder, *options) -> list:
 
 
 def stopped_by_length(result) -> bool:
-    """Return whether the command failed with fairseq's message about the maximum length of the model."""
+    """Check that the command failed without a traceback.
+
+    Return whether it printed fairseq's message about the maximum length of the model.
+    """
     assert result.status != 0 and "Traceback" not in result.output
     return "max_positions=(20, 20), skip this example with --skip-invalid-size-inputs-valid-test" in result.output
 

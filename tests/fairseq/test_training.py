@@ -1,4 +1,4 @@
-"""Training with the options that researchers use. Tests check the effect of each option, not only that training succeeds."""
+"""Training with the options that researchers use. For some options, the tests also check the effect of the option."""
 
 import re
 import shutil
@@ -129,7 +129,7 @@ def test_a_moving_average_of_the_weights_is_stored_and_resumed(fairseq, tmp_path
 
 
 def test_sums_of_checkpoints_load(models):
-    """fairseq's average_checkpoints.py computes such sums: tensors are added, then divided. Integers are rounded down."""
+    """fairseq's average_checkpoints.py adds the tensors of checkpoints, and divides each sum. Integers are rounded down."""
     state, count = models[0].state_dict(), 7
     average = {name: sum([value] * count) for name, value in state.items()}
     average = {name: value / count if value.is_floating_point() else value // count for name, value in average.items()}
@@ -139,7 +139,7 @@ def test_sums_of_checkpoints_load(models):
 
 
 def test_the_real_console_script_in_another_folder(fairseq, tmp_path):
-    """The package is not installed and not on the path. --user-dir is sufficient from any folder.
+    """The command runs in another folder, without PYTHONPATH. --user-dir is sufficient to find the plugin.
 
     --tensorboard-logdir writes the training curve.
     """
@@ -260,8 +260,8 @@ def test_torch_shares_every_gradient(fairseq, arch):
         shared = torch.nn.parallel.DistributedDataParallel(model)
         for _ in range(2):
             shared(*SENTENCES)[0].logsumexp(-1).sum().backward()
-        # Without this `del`, destroy_process_group would wait for a thread while it holds Python's lock. The thread may
-        # wait for the same lock.
+        # Without this `del`, destroy_process_group would hold Python's global lock (GIL) and wait for a thread. The thread
+        # may wait for the same lock.
         del shared
     finally:
         torch.distributed.destroy_process_group()

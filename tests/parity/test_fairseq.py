@@ -201,7 +201,7 @@ def test_none_equals_stock(shape):
 
 
 def test_sinusoidal_beyond_the_table():
-    """Both models compute the rows that are not in the table."""
+    """The sentences are longer than the table of sinusoids. Both models compute the sinusoids of the other positions."""
     models = pair("sinusoidal")
     source = torch.full((1, 60), 5)
     for model in (models.ours, models.stock):
@@ -265,7 +265,7 @@ def test_stock_checkpoints_of_other_positions_are_refused(method, stock_flags, o
 
 @pytest.mark.parametrize("key, value", [("_float_tensor", torch.ones(1)), ("weights", torch.ones(32, 16))])
 def test_older_checkpoints_bring_a_trace_of_the_sinusoidal_table(key, value):
-    """Checkpoints of official releases contain the buffer `_float_tensor`. Checkpoints of early releases contain the table.
+    """Checkpoints of early fairseq releases contain the table. Checkpoints of later releases contain `_float_tensor`, a buffer.
 
     Both kinds of checkpoints can be loaded.
     """

@@ -476,7 +476,7 @@ def test_alibi_bias_is_that_of_bloom_up_to_a_constant_of_every_query():
 
 @pytest.mark.parametrize("rows, columns, row_width", [(4, 4, 8), (3, 7, 20), (13, 1, 16)])
 def test_axial_positions_of_reformer(rows, columns, row_width):
-    """The sentence has 13 tokens. The last grid has 13 positions, and the other grids have more positions."""
+    """The sentence has 13 tokens. The grid 13 x 1 has 13 positions. The grids 4 x 4 and 3 x 7 have more positions."""
     config = SimpleNamespace(
         axial_pos_shape=(rows, columns), axial_pos_embds_dim=(row_width, WIDTH - row_width), hidden_dropout_prob=0.0,
         hidden_size=WIDTH, attn_layers=["local"], local_attn_chunk_length=1, lsh_attn_chunk_length=1,

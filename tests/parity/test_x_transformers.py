@@ -134,6 +134,6 @@ def test_rel_proj_attention(vectors, reach, x, padding):
     project = bias.to_distance_weights[0]
     project.weight.data = method.weight[0].data.mT.flatten(0, 1)  # [H, C, vectors] -> [H vectors, C]
     project.bias.data = method.offset[0].data.flatten()
-    bias.distance_bank.data = method.bank[0, 0].data.flip(-1)  # from far to near keys
+    bias.distance_bank.data = method.bank[0, 0].data.flip(-1)  # this project orders the bank from far to near keys
     matters(ours, x)
     agree(ours, theirs, x, padding)

@@ -1,4 +1,7 @@
-"""Small PNAT models, built in memory with fairseq, and sentences for them."""
+"""Small PNAT models, built in memory with fairseq, and sentences for these models.
+
+PNAT is a non-autoregressive Transformer that predicts the positions of its decoder inputs.
+"""
 
 from argparse import Namespace
 
@@ -43,7 +46,7 @@ def arguments(**options) -> Namespace:
 def build(seed: int = 0, **options) -> PNATModel:
     torch.manual_seed(seed)
     model = ARCH_MODEL_REGISTRY["posenc_pnat_tiny"].build_model(arguments(**options), task())
-    with torch.no_grad():  # with a random embedding, it is visible if the model reads padding
+    with torch.no_grad():  # if the model reads padding, a random embedding changes its results
         model.encoder.embed_tokens.weight[PAD].normal_()
     return model.eval()
 

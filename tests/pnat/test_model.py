@@ -1,4 +1,4 @@
-"""The model: padding, batches, permutations, parameters, equality with fairseq's model, and errors."""
+"""The PNAT model: padding, batches, permutations, parameters, equality with fairseq's model, and errors."""
 
 from argparse import Namespace
 
@@ -89,7 +89,7 @@ def test_moving_the_inputs_is_giving_each_the_position_where_it_stands(predictor
     table = model.decoder.position.methods[0]
 
     def stay(x, tokens, ctx):
-        """Add to each input the sinusoid of its target position."""
+        """Add to each input the sinusoid of its predicted position."""
         zeros = torch.zeros_like(x[:1])
         rows = type(table).embed(table, zeros, tokens, ctx)[0]  # [T, C]
         return x + rows[placement.z]

@@ -97,9 +97,9 @@ def test_matching_scores_every_input_at_every_position():
 
 
 def test_pointer_depends_on_what_it_has_placed():
-    """Without tanh, the ranking of the inputs would not depend on the inputs that were placed before.
+    """The pointer's score has a tanh. The score in the authors' code has no tanh.
 
-    The score in the authors' code has no tanh.
+    Without tanh, the ranking of the inputs would not depend on the inputs that were placed before.
     """
     torch.manual_seed(1)
     head = Pointer(WIDTH)

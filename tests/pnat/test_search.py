@@ -42,8 +42,9 @@ def test_greedy_takes_the_largest_score_that_is_left():
 
 
 def test_the_authors_search_normalises_over_free_columns_in_every_round():
-    """In every round, a pair is assigned if its normalised score is the largest of its row and of its column.
+    """Rows are inputs, and columns are positions. A pair is one input and one position.
 
+    In every round, a pair is assigned if its normalised score is the largest of its row and of its column.
     The remaining rows are then normalised over the remaining columns.
     """
     scores = 3 * torch.randn(300, 7, 7, generator=torch.Generator().manual_seed(7), dtype=torch.float64)

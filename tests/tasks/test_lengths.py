@@ -207,7 +207,8 @@ def test_a_prefix_of_the_whole_length_ends_there(lengths):
     assert completed(asked, [[A, A], [A, PAD], [A, LONG]], 2) == [[A, A, END], [A, PAD, PAD], [A, LONG, END]]
     assert completed(asked, [[A, END]], 1) == [[A, END, PAD]]
     by_character = lengths("char", length_eos="exact")
-    # The prefix is one character longer than requested. This is allowed, because its last token is a piece of a word.
+    # The prefix is one character longer than the requested length. This is allowed, because the last token of the prefix
+    # is a piece of a word.
     assert completed(by_character, [[A, LONG]], 5) == [[A, LONG, END]]
 
 
