@@ -224,7 +224,8 @@ FLOORS = {
             Term("queries and keys of every head as vectors of paths: written 8, read 8; gradients 32", words=2 * 48),
         ),
         (Term("vectors of all pairs of words: gathered 2, gradient scattered 1", vectors=3),),
-        # a GRU with two layers and two directions reads at most 8 labels. The entry "rnn" explains the launches of each step
+        # a GRU with two layers and two directions reads at most 8 labels. The entry "rnn" lists the
+        # kernel launches of each step
         launches=lambda sizes: 2 * 2 * 8 * (2 + 3)
         + sizes.layers * 60,
     ),

@@ -82,7 +82,10 @@ def test_all_is_every_architecture_once(capsys):
 
 
 def read(architecture):
-    """Return the kinds of side files that an architecture reads, such as heads, according to the cards of its methods."""
+    """Return the kinds of side files that the methods of an architecture read, for example the dependency heads.
+
+    The cards of the methods declare these kinds.
+    """
     methods = "+".join(registry.card(architecture.removeprefix("posenc_")).specs.values()).split("+")
     return {kind for name in methods for side in registry.card(name.partition(":")[0]).side_inputs for kind in side.files}
 

@@ -19,7 +19,7 @@ from fairseq_posenc.methods.rotary.rope import Rope
 def card(name: str, **changes) -> MethodCard:
     """Return the card of `Sound` with this name and with changed fields.
 
-    The card of a broken method can change a field to a wrong claim.
+    A changed field of a broken method can be wrong about the method.
     """
     true = MethodCard(
         name=name, title=name, citations=(), survey="", reference="relative", injection="MAM", learnable=True,
@@ -32,7 +32,7 @@ def card(name: str, **changes) -> MethodCard:
 class Sound(PositionMethod):
     """A correct method: two learned slopes per head. The first slope is for keys on the left.
 
-    The second slope is mainly for keys on the right.
+    The second slope has a large effect on keys on the right, and a small effect on keys on the left.
     """
 
     card = card("sound")

@@ -33,7 +33,7 @@ def marked(cases: list[Case]) -> list:
 
 @dataclasses.dataclass(frozen=True)
 class _Registered(Declaration):
-    """The declaration of a class in these tests."""
+    """The declaration of a method class that a test defines. `load` returns this class."""
 
     cls: type = None
 

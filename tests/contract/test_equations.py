@@ -12,8 +12,8 @@ import fairseq_posenc as posenc
 from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry.plain_text import FORMULA, plain
 
-#: characters for scripts, groups, roots, and the application of a function. The comparison ignores these characters, because
-#: MathML and plain text write this notation differently
+#: characters for subscripts, superscripts, parentheses and roots, and the invisible character for function application. MathML
+#: and plain text write these parts of a formula differently. Therefore, the comparison ignores these characters
 _NOTATION = re.compile(r"[\s_^(){}√\u2061]")
 _SAME = str.maketrans({"\N{MINUS SIGN}": "-", "\N{PRIME}": "'", "\N{DOT OPERATOR}": "·", "\N{DIVIDES}": "|"})
 

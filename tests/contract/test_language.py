@@ -71,7 +71,7 @@ def test_decoding_step_by_step(first):
 def test_the_language_changes_the_output():
     model = build(encoder=SPEC)
     with torch.no_grad():
-        # with equal token embeddings, only the positions contain the language
+        # make the token embeddings equal, so that the language changes only the position vectors
         model.encoder.embed_tokens.weight[OTHER] = model.encoder.embed_tokens.weight[ONE]
     target = torch.tensor([[END, 7, 8]])
     differ(*(logits(model, torch.tensor([[token, 8, 9]]), target) for token in (ONE, OTHER)), "both languages are one")

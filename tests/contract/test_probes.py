@@ -43,7 +43,7 @@ PROBES = [
     (probes.CountdownCross, "cross", probes.length, SIDE),
     (probes.QueryTemperature, "encoder", None, MODEL + ALONE),
     *((probes.Halting, site, None, [parameters.check_flags]) for site in ("encoder", "decoder")),
-    # without check_order: a factor of a query does not change the order of its keys
+    # check_order is left out: the method multiplies a query by a factor, and this factor does not depend on the word order
     *(
         (probes.QueryTemperature, site, None, [c for c in MODEL if c is not geometry.check_order])
         for site in ("decoder", "cross")

@@ -97,7 +97,8 @@ def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tab
 def test_no_vector_is_asked_for_that_does_not_occur(monkeypatch):
     """If a table is wider than the sentence, only the vectors of distances that occur in the sentence are read.
 
-    In a causal context, blocks also read the vector of the distance 1.
+    In a causal context, the products are computed in blocks of two rows. A block contains one later key for its first row.
+    Therefore, the vector of the distance 1 is also read.
     """
     monkeypatch.setattr(relative, "_SHORT", 0)
     monkeypatch.setattr(distance_products, "_FEWEST_ROWS", 2)

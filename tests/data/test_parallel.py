@@ -86,7 +86,7 @@ def test_pairs_with_an_empty_side_are_refused_or_left_out(corpus, capsys):
     assert "1 pairs have an empty side, the first is line 2. Expected none. To remove these pairs, use DROP_EMPTY=1" in line
     assert run(corpus, "--drop-empty") == 0
     assert read(corpus / "out" / "train.pt_BR") == [f"train {SOURCE[0]}", f"train {SOURCE[2]}"]
-    # the file contains the number of pairs before removal, because defaults depend on this number
+    # the file contains the number of sentence pairs before empty pairs are removed. Defaults depend on this number
     assert (corpus / "out" / "pairs").read_text() == "3\n"
     assert "train: 1 pairs with an empty side are left out" in capsys.readouterr().out
     text(corpus / "web.en", [TARGET[0], "", TARGET[2]])

@@ -169,6 +169,6 @@ ON_DEVICE = {
     "search": search,
     "compile": compiled,
 }
-#: checks that run without a GPU. They do not compare the CPU with itself, and compile nothing. `branches` runs the code for a
-#: GPU on the meta device
+#: checks that run without a GPU. `numbers` is left out, because it would compare the CPU with itself. `compile` is left out, so
+#: nothing is compiled. `branches` runs the code for a GPU on the meta device
 WITHOUT_GPU = {"step": step, "fp16": half(torch.float16), "bf16": half(torch.bfloat16), "search": search, "branches": branches}

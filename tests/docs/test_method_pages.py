@@ -1,4 +1,4 @@
-"""The page of every method: fairseq accepts its command, and its scores are equal to the committed reports."""
+"""The page of every method: fairseq accepts its training command, and its scores equal the scores in results/*/report.csv."""
 
 import csv
 import re

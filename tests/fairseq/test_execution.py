@@ -212,7 +212,9 @@ class Code:
 
 
 def test_pickles_that_the_configuration_of_a_model_names_do_not_run(tmp_path, capsys):
-    """The pickle is a vocoder. fairseq reads it with torch.load, from a path in a configuration.
+    """The pickle is the checkpoint file of a vocoder. A configuration contains the path of this file.
+
+    fairseq reads the file with torch.load.
 
     fairseq calls torch.load without weights_only, so torch before version 2.6 would run the pickle.
     """

@@ -12,7 +12,7 @@ def softplus(x: float) -> float:
 
 
 def between(z: np.ndarray, p: float) -> float:
-    """Return z at a real number, by linear interpolation between neighbouring entries."""
+    """Return the value of z at the real index p, by linear interpolation between the two neighbouring entries."""
     part = p - math.floor(p)
     return (1 - part) * z[math.floor(p)] + part * z[math.ceil(p)]
 

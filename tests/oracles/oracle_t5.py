@@ -12,7 +12,8 @@ def bucket(delta: int, buckets: int, max_distance: int, both: bool) -> int:
     exact = half // 2
     if a < exact:
         return offset + a
-    # float32 and truncation, as in the paper's code. Another rounding would move a border by one distance
+    # float32 and truncation, as in the paper's code. With another
+    # rounding, the border between two buckets would move by one distance
     further = np.log(np.float32(a / exact)) / np.float32(math.log(max_distance / exact)) * np.float32(half - exact)
     return offset + min(half - 1, exact + int(further))
 

@@ -25,8 +25,9 @@ def path(i: int, j: int, at) -> list[int]:
 def labels(t: int, s: int, at) -> list[int]:
     """Return the labels of the path from token t to token s.
 
-    The path from a token to itself has the label 1. The path between two tokens of one word has two labels with the relation of
-    the word: one upwards, one downwards.
+    The path from a token to itself has the label 1. The path between two tokens of one word has two labels. Both labels
+    are computed from the relation r of the word: 2r upwards, and 2r + 1 downwards. With graph=edges, r is the smallest relation
+    index of the edges that lead to the word, or 3 if no edge leads to the word.
     """
     if t == s:
         return [1]

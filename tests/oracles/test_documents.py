@@ -19,7 +19,7 @@ from .test_values import close
 
 LAYERS = 3
 SOURCE_WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<sep>": 5, "a": 6, "b": 7}
-TARGET_WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "a": 5, "b": 6, "<sep>": 8}  # other indices of the same words
+TARGET_WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "a": 5, "b": 6, "<sep>": 8}  # the indices differ from SOURCE_WORDS
 #: source, and input of the decoder. The second target has more sentences than its source
 PAIRS = [
     ("a b <sep> b <sep> a a </s>", "</s> a <sep> b a <sep> b"),

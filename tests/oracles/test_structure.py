@@ -276,7 +276,7 @@ def test_distances_of_graformer_in_a_graph():
 def test_circles_of_graformer():
     circle = Sentence(np.arange(5), edges=np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]]))
     found = values("graformer:graph=edges", circle)
-    # If both directions are equally long, the distance is positive.
+    # If the paths in both directions have the same length, the distance is positive.
     assert found[0].tolist() == [0, 1, 2, -1, 10000] and found[2].tolist() == [2, -1, 0, 1, 10000]
 
 

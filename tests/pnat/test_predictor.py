@@ -113,7 +113,7 @@ def test_pointer_depends_on_what_it_has_placed():
 
 
 def test_pointer_is_taught_step_by_step_what_it_predicts():
-    """With teacher forcing on its own prediction, the pointer selects the same inputs."""
+    """The target is the prediction of the pointer. With teacher forcing, the pointer selects the inputs of this target."""
     torch.manual_seed(2)
     head = Pointer(WIDTH)
     r, inner = some()

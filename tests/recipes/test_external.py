@@ -55,7 +55,7 @@ def test_a_recipe_trains_it_and_ends_with_its_row(slope, tmp_path):
     _, own = json.loads(printed)["rows"]
     assert own["method"] == "slope" and own["parameters_added"] == 2 * 4  # one factor per head and stack
     difference = own["scores"]["test"]["chrf"]["difference"]
-    assert difference["p"] is None  # with one seed, there is only a test over sentences
+    assert difference["p"] is None  # one seed: only the significance test over sentences is possible
     assert 0 < difference["sentences_holm_p"]["1"] <= 1
     printed, _ = posenc("report", recipe.out, POSENC_METHODS="")  # as on a machine without the file of the method
     assert "| slope" in printed

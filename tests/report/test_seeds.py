@@ -242,7 +242,7 @@ def test_the_seed_variance_may_be_zero(posenc, write):
 
 @pytest.mark.parametrize("content", [{}, {"valid": {"bleu": [[30, 31, 32]]}}, {"test": {"comet": [[1, 2, 3]]}}])
 def test_a_file_without_scores_of_this_task_is_named(posenc, write, tmp_path, content):
-    """The note on the pooled variance names only files whose scores were used."""
+    """A note says that this file contains no run of this task. The note on the pooled variance does not name this file."""
     file = tmp_path / "variance.json"
     file.write_text(json.dumps({"source": "my runs", "scores": content}))
     table = as_json(posenc, write(*seeds([0.3, 0.31]), runs.run("rope", rate=0.2)), "--seed-variance", file)

@@ -235,7 +235,7 @@ def test_files_that_do_not_fit_the_text_are_refused(corpus, reference):
     corpus.write("train", [(TEXT, SUBWORDS)])  # the text is binarised again
     with pytest.raises(SideError, match=r"SIDE-LINES: .*heads\.idx: 3 sentences, but the text has 1\. .* again"):
         SideFiles(reference.data, ["heads"])
-    corpus.write("train", [(TEXT, TEXT), ("Yes", "Y@@ e@@ s"), ("", "")])  # and with other subwords
+    corpus.write("train", [(TEXT, TEXT), ("Yes", "Y@@ e@@ s"), ("", "")])  # the text is binarised again, with other subwords
     with pytest.raises(SideError, match=r"SIDE-MAP: .*words\.idx, sentence 1: 8 tokens, but the text has 7"):
         SideFiles(reference.data, ["heads"])
 

@@ -23,7 +23,7 @@ from tests.contract.cases import registered
 
 
 class Structure(PositionMethod):
-    """Return all facts about a sentence as tensors."""
+    """Compute side inputs from the heads, the relations and the word indices of a sentence. The tests compare their values."""
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
@@ -87,7 +87,7 @@ def make(corpus, folders=None, **options):
 
 def model(task, encoder="structure", **options):
     args = argparse.Namespace(arch="posenc_transformer_tiny", encoder_position=encoder, decoder_position="none", **options)
-    args.random_structure = options.get("random_structure", task.cfg.random_structure)  # fairseq needs one list of options
+    args.random_structure = options.get("random_structure", task.cfg.random_structure)  # `args` must contain task options too
     ARCH_CONFIG_REGISTRY[args.arch](args)
     return task.build_model(args), args
 
