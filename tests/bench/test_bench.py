@@ -62,7 +62,7 @@ def test_operations_and_bytes():
     found = counting.counted(lambda: (a @ b).view(-1).mul_(2), CPU)
     assert found.gflop == 2 * 2 * 8 * 16 * 4 / 1e9
     product, factors = 2 * 8 * 4, a.numel() + b.numel()
-    # the view moves no data. The multiplication reads and writes the product
+    # the view moves no data. The operator mul_ reads and writes the result of the matrix product
     assert found.gib * 2**30 == 4 * (factors + product + 2 * product)
 
 

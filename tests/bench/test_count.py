@@ -165,7 +165,11 @@ def test_pinned(name):
 
 @pytest.mark.parametrize("name", registry.names())
 def test_no_float64_and_no_tensor_of_the_cpu(name):
-    """Check the stored counts of a training step, a forward pass and a step of beam search."""
+    """Check that the stored counts contain no operators in float64, and none that create tensors on the CPU.
+
+    The counts are from a training step, a forward pass and a step of beam search. For a method in IN_FLOAT64, the counts must
+    contain operators in float64.
+    """
     row = next(row for row in counts.read(PINNED)["rows"] if row["method"] == name)
     found = {(measure, what): row[measure][what] for measure in tables.measures([row]) for what in ("float64", "host")}
     if name in IN_FLOAT64:

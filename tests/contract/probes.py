@@ -96,7 +96,7 @@ def depth(tokens: Tensor) -> dict:
 class DepthOfKeys(PositionMethod):
     """Add a bias for the depth of each key in cross-attention. All beams of a sentence share these keys.
 
-    Side input: [B, S] of the source.
+    Side input: the depth of each source word, [B, S].
     """
 
     card = card("depth_of_keys", sites=("cross",), parameters="5 * h", side_inputs=(SideInput("depth", "B S", padding=4),))

@@ -15,7 +15,7 @@ from tests.contract.cases import all_cases
 
 @pytest.mark.parametrize("spec", ["shaw", "rope", "tupe_rel", "spe_sine:attention=linear,exact=false"])
 def test_two_attentions_in_one_state(spec):
-    """fairseq's decoder reorders every module with the same incremental state."""
+    """When fairseq's decoder reorders beams, it passes the same incremental state to every module."""
     layers = [posenc.build_attention(spec, 16, 4, site="decoder").double().eval() for _ in range(2)]
     torch.manual_seed(70)
     x = torch.randn(5, 3, 16, dtype=torch.float64)

@@ -121,7 +121,7 @@ def test_biases_below_the_range_of_float16(monkeypatch, spec, way):
 
 
 def taken(case) -> bool:
-    """Return whether a method adds a term to the scores.
+    """Return whether the tests of the kernel use a method. Its hooks must include `bias` or `content_scores`.
 
     The result is false for stochastic methods, and for methods with the hook `rescale`, `content_values` or `attend`.
     """

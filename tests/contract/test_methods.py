@@ -5,7 +5,7 @@ import pytest
 from fairseq_posenc.testing.contract import CONTRACT
 from tests.contract.cases import all_cases, defaults, marked
 
-#: specs for which the check of gradients is skipped. The message of the skip is the reason
+#: specs for which the check of gradients is skipped. The message of pytest.skip states the reason
 STRAIGHT = {"fire:hidden=10"}
 #: a case whose option has no effect, because a decoder always attends to the left. The project accepts this option without an
 #: error

@@ -41,7 +41,7 @@ def write(path: Path, results: dict[str, Any]) -> None:
 
 
 def check(variant: Variant, chosen: dict[str, Callable[..., dict[str, Any]]], device: torch.device) -> dict[str, Any]:
-    """Run the checks of a method. For each check, return the measured values or the finding."""
+    """Run the checks of a method. For each check, return the measured values or the error message."""
     found: dict[str, Any] = {}
     for name, run in chosen.items():
         try:

@@ -10,7 +10,10 @@ from .oracle_rope import rotated
 
 
 def angle(column: int, pair: int, at) -> float:
-    """Return the sum of f_j to the power `pair` over all words j up to the word in `column`. f_j is computed from word j."""
+    """Return the sum of f_j^`pair` over all words j up to the word in `column`.
+
+    The number f_j is computed from word j.
+    """
     total = 0.0
     for j in at.real:
         if j <= column:

@@ -183,8 +183,9 @@ GROUP = Oracle(
 def offset(length, positions, block, gap_before) -> int:
     """Return the first position of a sentence that is placed in the block with number `block`.
 
-    The positions are divided into blocks that are as long as the sentence. The positions that do not fill a block are a gap
-    before the block `gap_before`. If twice the length is at least `positions`, return 0.
+    The positions are divided into blocks that are as long as the sentence. The remaining positions do
+    not fill a block. They form a gap before the block with number `gap_before`. If twice the length is at least
+    `positions`, return 0.
     """
     if 2 * length >= positions:
         return 0

@@ -6,7 +6,7 @@ from fairseq_posenc.testing.reference import Oracle
 def allowed(t, s, at):
     """Return whether a key is visible.
 
-    `width` counts the neighbours on both sides. Dilation skips neighbours and extends the window.
+    `width` is the number of neighbours on the left and on the right together. Dilation skips neighbours and extends the window.
     """
     if at["heads"] is not None and str(at.head) not in at["heads"].split("/"):
         return True

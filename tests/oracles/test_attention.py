@@ -1,6 +1,6 @@
 """Whole attention modules and their scores are compared with the oracles, for every method, option and site.
 
-test_spe_sine.py tests the oracles of methods with random codes.
+Some methods encode queries and keys as random vectors. test_spe_sine.py tests the oracles of these methods.
 """
 
 import numpy as np

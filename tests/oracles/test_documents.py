@@ -234,7 +234,7 @@ def test_rotation_of_bipe(oracle, options, site):
     entry = entry_of(q, k)
     scores = method.rotate("query", q, ctx.queries, ctx) @ method.rotate("key", k, ctx.keys, ctx).mT / math.sqrt(q.size(-1))
     assert_close(scores, matrix(entry, method, oracle, options, site), 1e-5)
-    for ctx, beams, sources, i in steps(site) if site == "cross" else ():  # the keys of the decoder are rotated one at a time
+    for ctx, beams, sources, i in steps(site) if site == "cross" else ():  # in the decoder, a step rotates only one key
         rows, columns = len(ctx.tokens), ctx.queries.ids.size(1)
         q, k = (torch.randn(rows, HEADS, n, WIDTH // HEADS, dtype=torch.double) for n in (columns, ctx.tokens.size(1)))
         q, k = q[:, :, :1].expand(-1, -1, columns, -1), k  # all beams of a sentence have the same query vectors

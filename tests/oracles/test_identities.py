@@ -554,7 +554,7 @@ def test_gaussian_masses_of_the_decoder():
 @pytest.mark.parametrize("deviation", [1.0, 2.0])
 @pytest.mark.parametrize("ratio", [1, 2.5])
 def test_gaussian_densities(ratio, deviation):
-    # weights of a single key at 0, with means at ratio * t - 1 and ratio * t + 1
+    # The only key is at position 0. For the query at t, the Gaussians have the means ratio * t - 1 and ratio * t + 1
     mass = moment(f"gaussian:deviation={deviation},ratio={ratio}", "cross", 0, N, 1)
     distance = (ratio * np.arange(N)[:, None] + [-1, 1, -1, 1]) / deviation
     close(mass, np.exp(-(distance**2) / 2) / (deviation * math.sqrt(2 * math.pi)))

@@ -246,7 +246,10 @@ def test_stickbreaking_to_the_right():
 
 
 def factors(spec: str, site: str = "decoder", start: int = 0, keys: int = LENGTH) -> list[float]:
-    """Return the factor of the query at position `start`. With start=0, return the factors of the first four queries."""
+    """Return the factor by which the method multiplies the scores of the query at position `start`.
+
+    With start=0, return the factors of the first four queries. If all queries have the same factor, return it once.
+    """
     method = parsing.build(spec, Dims(4, 1).at(site), site)[0]
     queries = Positions.counted(start, 1) if start else Positions.counted(0, LENGTH)
     return method.scale(AttentionContext(queries, Positions.counted(0, max(keys, start + 1)))).flatten().tolist()

@@ -14,7 +14,7 @@ from fairseq_posenc.testing.reference import Oracle
 from .cases import HEADS, MAX_POSITIONS, ORACLES, WIDTH, assert_close, padding_mask, place_of, projections_of, randomise, spec_of
 
 HEAD_DIM = WIDTH // HEADS
-#: methods that set the scale, and the scale
+#: method -> the scale that this method sets for the attention scores
 OWNERS = {
     "tupe_abs": (2 * HEAD_DIM) ** -0.5,
     "deberta": (3 * HEAD_DIM) ** -0.5,
@@ -37,7 +37,8 @@ PAIRS = [
     for reader, options in READERS
     for owner in OWNERS
     for site in ("encoder", "decoder")
-    # In the encoder, rope_scaled rotates the queries. Methods that read queries for an added term are then not allowed.
+    # In the encoder, rope_scaled rotates the queries. deberta and tener compute an added term from queries. A spec cannot
+    # combine these methods with rotated queries.
     if reader != "rope_scaled" or site == "decoder" or owner == "tupe_abs"
 ]
 

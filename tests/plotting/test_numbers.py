@@ -73,7 +73,7 @@ def test_t5_shares_buckets():
         positions.methods[0].weight[:] = torch.arange(8.0)
     (matrix,) = matrices(positions, LENGTH)
     # Each side has 4 buckets. Distances 0 and 1 have buckets 0 and 1. Distances from 2 to 5 have bucket 2, larger distances
-    # have bucket 3. The bucket of a distance x from 2 on is 2 + floor(2 ln(x / 2) / ln 8), and at most 3.
+    # have bucket 3. For a distance x >= 2, the bucket is 2 + floor(2 ln(x / 2) / ln 8), but at most 3.
     near = [0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3]
     for values in matrix.values:
         assert_close(values, table(lambda t, s: float(near[abs(s - t)] + 4 * (s > t))))

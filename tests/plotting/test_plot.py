@@ -94,9 +94,9 @@ def test_a_run_shows_its_learned_parameters(posenc, run_folder, tmp_path):
 
 
 def test_the_average_word_stands_at_every_position_of_a_run(run_folder):
-    """In a plot of a trained model, the queries of a head have the same direction at all positions.
+    """In a plot of a trained model, a head has the same query direction at all positions.
 
-    The direction is the mean of the queries of all words in the dictionary.
+    This direction is the mean of the query vectors of all words in the dictionary.
     """
     from fairseq_posenc.plotting.sources import load, of_model
 

@@ -143,7 +143,7 @@ def test_relative_classes_follow_their_equation():
 
 
 def test_the_order_of_two_inputs_is_the_larger_total_probability(monkeypatch):
-    """The most probable class of the first input, relative to the second input, is -2 (probability 0.4).
+    """The classes are distances from the second input to the first input. Class -2 has the largest probability, 0.4.
 
     Classes 1 and 2 together have the probability 0.6. The first input therefore follows the second input.
     """

@@ -33,7 +33,7 @@ def many(number):
 
 @pytest.fixture
 def figures(monkeypatch):
-    """Collect the drawn figures by name. The files of the figures are also returned as usual."""
+    """Collect the drawn figures by name. The plotting code still receives the files of each figure."""
     kept = {}
     saved = plotting._saved
 

@@ -304,7 +304,7 @@ def test_trainings_that_stop_early_may_have_other_numbers_of_updates(posenc, wri
 
 
 def test_rows_may_name_sites(posenc, write):
-    """Rows have the same names with and without runs, and keep their order."""
+    """The report prints the rows in the given order. A row without training runs is named like a row with training runs."""
     mixed = {**record("t5"), "method": {"encoder": "t5", "decoder": "none", "cross": "none"}, "signature": {}}
     rows = ["decoder=rope;cross=t5", "encoder=t5", "none"]
     status, printed, _ = posenc("report", write(record("none"), mixed), "--methods", *rows, "--order", "given")

@@ -140,7 +140,7 @@ def test_the_order_of_an_alignment():
     order = orders.order_of_links(links, 5)
     assert order == [0, 3, 1, 2, 4] and orders.inverse(order) == [0, 2, 3, 1, 4]
     assert orders.kendall_tau(order) == pytest.approx(0.8)
-    assert orders.fuzzy_reordering_score(order) == pytest.approx(0.5)  # 0->3, 3->1 and 2->4 out of 6 pairs of neighbours
+    assert orders.fuzzy_reordering_score(order) == pytest.approx(0.5)  # 3 of 6 pairs are discontinuous: 0->3, 3->1, 2->4
 
 
 @pytest.mark.parametrize(
