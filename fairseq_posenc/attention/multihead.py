@@ -41,6 +41,7 @@ class Attention(nn.Module):
     """
 
     __prepare_scriptable__ = refuse_script
+    fairseq_name = "MultiheadAttention"  # the name for --retain-dropout-modules
     k_proj: nn.Linear | None
     v_proj: nn.Linear | None
     q_proj: nn.Linear | None
@@ -331,7 +332,7 @@ class Attention(nn.Module):
         self, retain_dropout: bool = False, retain_dropout_modules: list[str] | None = None, **kwargs: Any
     ) -> None:
         """Apply fairseq's options --retain-dropout and --retain-dropout-modules."""
-        self.retains_dropout = retain_dropout and (retain_dropout_modules is None or "Attention" in retain_dropout_modules)
+        self.retains_dropout = retain_dropout and (retain_dropout_modules is None or self.fairseq_name in retain_dropout_modules)
 
     @staticmethod
     def logits(positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:

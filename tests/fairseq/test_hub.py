@@ -86,3 +86,25 @@ def test_alignments_are_those_of_stock_fairseq(fairseq, tmp_path):
         assert torch.equal(found[0]["tokens"], found[1]["tokens"])
         assert list(found[0]["alignment"]) == list(found[1]["alignment"]) != []
         assert own.translate([sentence], beam=3, print_alignment="hard") == stock.translate([sentence], beam=3)
+
+
+@pytest.mark.slow
+def test_a_call_does_not_use_the_beam_size_of_an_earlier_call(subwords):
+    folder, own = subwords
+    hub = posenc.PositionTransformer.from_pretrained(str(folder / "checkpoints"), "checkpoint_best.pt", str(own.data))
+    sentence = [hub.encode("a b c d")]
+    expected = hub.generate(sentence * 3, beam=1)
+    hub.generate(sentence * 3, beam=3)
+    found = hub.generate(sentence * 3, beam=1)
+    assert hub.models[0].decoder.beam_size == 1
+    assert [[hypothesis["tokens"].tolist() for hypothesis in row] for row in found] == [
+        [hypothesis["tokens"].tolist() for hypothesis in row] for row in expected
+    ]
+
+
+@pytest.mark.slow
+def test_alignments_of_a_method_without_attention_weights_are_refused(fairseq, tmp_path):
+    fairseq.train("posenc_sinusoidal_tiny", tmp_path, "--cross-position", "gaussian").succeeded()
+    hub = posenc.PositionTransformer.from_pretrained(str(tmp_path), "checkpoint_last.pt", str(fairseq.data))
+    with pytest.raises(SystemExit, match="--print-alignment: gaussian computes no attention weights"):
+        hub.generate([hub.encode("a b")], print_alignment="hard")

@@ -32,6 +32,7 @@ FLAGS = {
     "base_layers": ["--base-layers", "1"],
     "export": ["--export"],
 }
+RDROP = "label_smoothed_cross_entropy_with_rdrop"
 #: attributes that other architectures set. fairseq-train has no option for them
 UNREACHABLE = {"adaptive_input", "char_inputs"}
 
@@ -77,6 +78,24 @@ def test_options_without_effect_are_refused(fairseq, tmp_path, option):
         (["--encoder-position", "rope+shaw"], ["rope rotates the queries that shaw reads"]),
         (["--encoder-position", "tupe_rel", "--decoder-position", "sandwhich"], ["unknown"]),
         (["--encoder-position", "show", "--decoder-position", "shaw:x=1"], ["'show': unknown"]),
+        (
+            [
+                "--task",
+                "translation_multi_simple_epoch",
+                "--langs",
+                "fw,bw",
+                "--lang-pairs",
+                "fw-bw",
+                "--left-pad-target",
+                "True",
+            ],
+            ["--left-pad-target", "Remove it"],
+        ),
+        (["--criterion", "label_smoothed_cross_entropy_with_alignment"], ["_with_alignment: ", "attention weights", "Expected"]),
+        (
+            ["--task", "posenc_translation", "--decoder-position", "ldpe", "--criterion", RDROP, "--rdrop-alpha", "1"],
+            [f"--criterion {RDROP}: ", "length", "Expected --criterion posenc_label_smoothed_cross_entropy"],
+        ),
     ],
     ids=lambda value: " ".join(value) if value and value[0].startswith("--") else "",
 )

@@ -14,11 +14,13 @@ from fairseq import options
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.modules import FairseqDropout
 from fairseq.modules.espnet_multihead_attention import RelPositionMultiHeadedAttention
 from fairseq.modules.positional_encoding import RelPositionalEncoding
 from fairseq.tasks.translation import TranslationTask
 
 import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
+from fairseq_posenc.attention.multihead import Attention
 
 from . import attentions
 
@@ -293,3 +295,14 @@ def test_xl_attention_of_conformers(x, padding):
     found, mean = attentions.attend(ours, x, padding)
     attentions.same(found, out.transpose(0, 1))
     attentions.same(mean, theirs.attn.mean(1))
+
+
+def test_dropout_has_the_names_of_fairseq():
+    """With --retain-dropout-modules, fairseq selects modules by these names."""
+    models = pair("sinusoidal")
+    found, expected = (
+        {module.module_name for module in model.modules() if isinstance(module, FairseqDropout)}
+        for model in (models.ours, models.stock)
+    )
+    attention = next(module for module in models.ours.modules() if isinstance(module, Attention))
+    assert found | {attention.fairseq_name} == expected

@@ -1,26 +1,51 @@
-"""Return attention weights from models of `from_pretrained` if alignments are requested."""
+"""Make calls of one model independent of each other, and return attention weights if alignments are requested."""
 
 import functools
 
+from fairseq.sequence_generator import EnsembleModel
 from fairseq.tasks import FairseqTask
+
+from ...core import Refusal
 
 
 def with_alignments(build_generator):
     """Wrap fairseq's build_generator, so that models return attention weights if alignments are requested.
 
     `from_pretrained` prepares a model for decoding, which switches attention weights off. Alignments are requested later, in
-    each call of the model.
+    each call of the model. The wrapped function raises Refusal for a model without attention weights in the last layer.
     """
 
     @functools.wraps(build_generator)
     def build(self, models, args, *rest, **kwargs):
         if getattr(args, "print_alignment", None):
             for model in models:
+                positions = getattr(model.decoder, "cross_position", None)
+                if positions is not None and positions.uses("attend", model.decoder.num_layers - 1):
+                    name = next(method.card.name for method in positions.methods if "attend" in method.hooks)
+                    raise Refusal(
+                        f"--print-alignment: {name} computes no attention weights in the last layer of cross-attention. "
+                        "Expected another method at site cross. Remove --print-alignment."
+                    )
                 model.decoder.need_attn = True
         return build_generator(self, models, args, *rest, **kwargs)
 
     return build
 
 
+def with_beam_of_one(set_decoder_beam_size):
+    """Wrap fairseq's set_decoder_beam_size, which ignores a beam size of 1. The model would keep the size of an earlier call."""
+
+    @functools.wraps(set_decoder_beam_size)
+    def set_size(self, beam_size):
+        set_decoder_beam_size(self, beam_size)
+        if beam_size == 1:
+            for model in self.models:
+                if hasattr(model, "set_beam_size"):
+                    model.set_beam_size(1)
+
+    return set_size
+
+
 def apply() -> None:
     FairseqTask.build_generator = with_alignments(FairseqTask.build_generator)
+    EnsembleModel.set_decoder_beam_size = with_beam_of_one(EnsembleModel.set_decoder_beam_size)

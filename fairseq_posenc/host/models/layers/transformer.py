@@ -71,9 +71,11 @@ class Gate(nn.Module):
 class _Layer(nn.Module):
     """Base class of encoder and decoder layers: self-attention, feed-forward network, and layer norms before or after them.
 
-    The class attributes are the classes of the modules. Subclasses can replace them.
+    Three class attributes are the classes of the modules. Subclasses can replace them. `fairseq_name` is the name of the layer
+    for --retain-dropout-modules, from the classes of fairseq.
     """
 
+    fairseq_name: str
     attention, norm, linear = Attention, staticmethod(LayerNorm), staticmethod(linear_or_convolution)
 
     def __init__(self, cfg: Any, side: Any, projections: frozenset[str], options: LayerOptions):
@@ -87,9 +89,9 @@ class _Layer(nn.Module):
             self.self_attn_gate = Gate(width)
         self.self_attn_layer_norm = self.norm(width)
         self.activation_fn = utils.get_activation_fn(cfg.activation_fn)
-        name = type(self).__name__
-        self.dropout_module = FairseqDropout(cfg.dropout, module_name=name)
-        self.activation_dropout_module = FairseqDropout(float(cfg.activation_dropout or cfg.relu_dropout or 0), module_name=name)
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=self.fairseq_name)
+        activation_dropout = float(cfg.activation_dropout or cfg.relu_dropout or 0)
+        self.activation_dropout_module = FairseqDropout(activation_dropout, module_name=self.fairseq_name)
 
     def build_feed_forward(self, side: Any) -> None:
         """Build the feed-forward network. Call this after all attentions are built.
@@ -140,6 +142,8 @@ class _Layer(nn.Module):
 class EncoderLayer(_Layer):
     """Self-attention and feed-forward network: [B, S, C] -> [B, S, C]."""
 
+    fairseq_name = "TransformerEncoderLayerBase"
+
     def __init__(self, cfg: Any, projections: frozenset[str], options: LayerOptions):
         super().__init__(cfg, cfg.encoder, projections, options)
         self.build_feed_forward(cfg.encoder)
@@ -153,6 +157,8 @@ class EncoderLayer(_Layer):
 
 class DecoderLayer(_Layer):
     """Self-attention, cross-attention and feed-forward network: [B, T, C] -> [B, T, C]."""
+
+    fairseq_name = "TransformerDecoderLayerBase"
 
     def __init__(self, cfg: Any, projections: frozenset[str], cross_projections: frozenset[str], options: LayerOptions):
         super().__init__(cfg, cfg.decoder, projections, options)

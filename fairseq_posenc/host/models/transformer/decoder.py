@@ -23,6 +23,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
     """
 
     layer = DecoderLayer
+    fairseq_name = "TransformerDecoder"
 
     def __init__(
         self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions, cross_positions: SitePositions

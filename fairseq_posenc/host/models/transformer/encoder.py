@@ -70,6 +70,7 @@ class Encoder(Stack, FairseqEncoder):
     """
 
     layer = EncoderLayer
+    fairseq_name = "TransformerEncoder"
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions):
         super().__init__(dictionary)

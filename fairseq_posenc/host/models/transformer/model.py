@@ -295,7 +295,8 @@ def _refuse_options(args: argparse.Namespace, task: Any) -> None:
         given = getattr(args, option, None)
         if given and given != getattr(defaults, option, None):
             raise Refusal(f"--{option.replace('_', '-')} is not supported. {reason}.")
-    if utils.eval_bool(str(getattr(task.cfg, "left_pad_target", False))):
+    settings = getattr(task, "cfg", None) or getattr(task, "args", None)  # some tasks of fairseq have only `args`
+    if utils.eval_bool(str(getattr(settings, "left_pad_target", False))):
         raise Refusal("--left-pad-target is not supported. Target positions are counted from the left. Remove it.")
     if getattr(args, "ddp_backend", None) == "fully_sharded":
         raise Refusal("--ddp-backend fully_sharded is not supported. Expected legacy_ddp or pytorch_ddp.")
@@ -326,9 +327,20 @@ def _refuse_task(task: Any, model: PositionTransformer) -> None:
 
 
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:
-    """Raise Refusal if the model has loss terms that the criterion ignores."""
+    """Raise Refusal if the criterion ignores loss terms or side inputs of the model, or needs attention weights in training."""
     wanted = model.criterion
     given = getattr(args, "criterion", wanted)
+    if given == "label_smoothed_cross_entropy_with_alignment":
+        raise Refusal(
+            f"--criterion {given}: it reads attention weights in training, which this model does not compute. "
+            f"Expected --criterion {wanted}."
+        )
+    if given == "label_smoothed_cross_entropy_with_rdrop" and model.encoder.side_inputs:
+        name = next(iter(model.encoder.side_inputs.values())).name
+        raise Refusal(
+            f"--criterion {given}: it repeats a batch without the side input {name!r} of this model. "
+            f"Expected --criterion {wanted}."
+        )
     adding = [f"--{side}-halting" for side in ("encoder", "decoder") if getattr(model, side).halting is not None]
     adding += ["--length-loss-weight"] * (model.encoder.length_predictor is not None)
     adding += [method.card.name for method in model.position_methods if method.card.losses]

@@ -21,10 +21,12 @@ from ..layers.transformer import Masks
 class Stack(nn.Module):
     """Mixin for encoder and decoder. It builds and runs embeddings and layers.
 
-    The class attributes `layer` and `norm` are the classes of the modules. Subclasses can replace them.
+    The class attributes `layer` and `norm` are the classes of the modules. Subclasses can replace them. `fairseq_name` is the
+    name of the stack for --retain-dropout-modules, from the classes of fairseq.
     """
 
     layer: type[nn.Module]
+    fairseq_name: str
     norm = staticmethod(LayerNorm)
 
     def build_stack(
@@ -42,7 +44,7 @@ class Stack(nn.Module):
         self.embed_scale = 1.0 if cfg.no_scale_embedding else math.sqrt(side.embed_dim)
         self.position = positions
         self.layernorm_embedding = self.norm(side.embed_dim) if cfg.layernorm_embedding else None
-        self.dropout_module = FairseqDropout(cfg.dropout, module_name=type(self).__name__)
+        self.dropout_module = FairseqDropout(cfg.dropout, module_name=self.fairseq_name)
         self.layers = nn.ModuleList(map(build_layer, [None] if tied else range(side.layers)))
         self.num_layers = side.layers
         halting = getattr(side, "halting", None)
