@@ -63,8 +63,15 @@ def run(args: argparse.Namespace) -> None:
         raise PositionError(f"--length {args.length}: out of range. Expected a number from 2 to {_LONGEST}.")
     if args.query is not None and not (args.curves and args.query < args.length):
         raise PositionError(f"--query {args.query}: not allowed. Expected --curves and a number from 0 to {args.length - 1}.")
-    from ..plotting import figures, panels  # imported here, because it imports torch
+    if args.atlas:
+        _refuse_for_atlas(args)
+    from ..plotting import figures, panels, sources  # imported here, because it imports torch
 
+    runs = sum(map(sources.is_run, args.sources))
+    if args.data is not None and not (args.atlas or runs):
+        raise PositionError("--data: not allowed for specs. Expected a run. Leave --data out.")
+    if args.seed is not None and runs and runs == len(args.sources):
+        raise PositionError("--seed: not allowed for runs. Expected a spec. Leave --seed out.")
     figures.require_writable(args.output)
     if args.atlas:
         figures.write_atlas(panels.atlas(args.length), args.output)
@@ -75,3 +82,14 @@ def run(args: argparse.Namespace) -> None:
         )  # fmt: skip
         figures.save(figures.draw(found, args.curves, args.query), args.output)
     print(f"wrote {args.output}")
+
+
+def _refuse_for_atlas(args: argparse.Namespace) -> None:
+    """Raise PositionError for an option that has no effect on the atlas."""
+    given = {
+        "--site": args.site is not None, "--layer": args.layer > 0, "--head": args.head is not None, "--heads": args.heads,
+        "--curves": args.curves, "--seed": args.seed is not None, "--data": args.data is not None,
+    }  # fmt: skip
+    for option, is_given in given.items():
+        if is_given:
+            raise PositionError(f"{option}: not allowed with --atlas. Expected --length and --output. Leave {option} out.")

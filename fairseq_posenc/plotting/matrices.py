@@ -9,7 +9,7 @@ equal in every call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ WEIGHT = "weight"
 
 #: hooks that change the inputs of the query and key projections
 _VECTORS = hooks_where(lambda hook: Phase.INPUT <= hook.phase <= Phase.ATTENTION_INPUT)
+#: hooks that change these inputs in one layer
+_VECTORS_OF_LAYER = hooks_where(lambda hook: Phase.LAYER <= hook.phase <= Phase.ATTENTION_INPUT)
 #: hooks that change queries and keys. With these hooks, the effect of positions is part of the product of query and key
 _ROTATIONS = hooks_where(lambda hook: hook.phase == Phase.PROJECTED)
 #: hooks that change the scores, or add to them
@@ -39,11 +41,15 @@ _DRAWS, _SEED = 32, 1
 
 @dataclass(frozen=True)
 class Matrix:
-    """One number for each query and key: [H, T, S], or [1, T, S] if heads are equal. nan: the query cannot attend to the key."""
+    """One number for each query and key: [H, T, S], or [1, T, S] if heads are equal. nan: the query cannot attend to the key.
+
+    of_layer: False if the numbers are equal for all layers, because the methods change only the input of the first layer.
+    """
 
     values: Tensor
     quantity: str
     draws: int = 1
+    of_layer: bool = True
 
 
 @dataclass(frozen=True)
@@ -87,13 +93,13 @@ def matrices(positions: SitePositions, length: int, layer: int = 0, content: Con
             draws = [_draw(positions, length, layer, content) for _ in range(_DRAWS if random else 1)]
     finally:
         positions.train(was_training)
-    return [Matrix(torch.stack([one.values for one in same]).mean(0), same[0].quantity, len(same)) for same in zip(*draws)]
+    return [replace(same[0], values=torch.stack([one.values for one in same]).mean(0), draws=len(same)) for same in zip(*draws)]
 
 
 def _draw(positions: SitePositions, length: int, layer: int, content: Content) -> list[Matrix]:
     ctx = _context(positions, length, layer, content)
     vectors = _cosines(positions, ctx) if _uses(positions, _VECTORS, layer) else None
-    found = [] if vectors is None else [Matrix(vectors, COSINE)]
+    found = [] if vectors is None else [Matrix(vectors, COSINE, of_layer=_uses(positions, _VECTORS_OF_LAYER, layer))]
     if positions.uses("attend", layer):
         found.append(Matrix(_weights(positions, ctx, content), WEIGHT))
     elif vectors is None or _uses(positions, IN_MATRIX, layer):

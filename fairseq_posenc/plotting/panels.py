@@ -58,13 +58,19 @@ def of_sources(
     """Return the panels of specs and training runs, in the order of `sources`.
 
     A panel contains the mean over heads. With `head`, the panel contains this head. With `every_head`, there is one panel per
-    head.
+    head. Raise PositionError if no panel depends on `layer`.
     """
-    found = []
-    for source in sources:
+    found, given, of_layer = [], list(sources), layer == 0
+    for source in given:
         listed = _of_run(source, length, site, layer, data) if is_run(source) else _of_spec(source, length, site, layer, seed)
         for title, at, matrix, origin in listed:
+            of_layer |= matrix.of_layer
             found += _heads(title, at, matrix, origin, head, every_head)
+    if not of_layer:
+        raise PositionError(
+            f"--layer {layer}: {', '.join(given)} changes only the input of the first layer. "
+            "Expected a method that changes this layer. Leave --layer out."
+        )
     return found
 
 

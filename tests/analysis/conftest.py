@@ -78,9 +78,9 @@ def runs(data, tmp_path_factory):
     import fairseq_posenc.host.plugin  # noqa: F401  (registers the architectures)
 
     found = {}
-    for spec in ("none", "sinusoidal", "t5", "gaussian"):
-        folder = found[spec] = tmp_path_factory.mktemp(spec)
-        decoder = "none" if spec == "gaussian" else spec
+    for spec in ("none", "sinusoidal", "t5", "gaussian", "disan", "window:width=4"):
+        folder = found[spec] = tmp_path_factory.mktemp(spec.partition(":")[0])
+        decoder = spec if spec in ("sinusoidal", "t5") else "none"
         specs = f"--encoder-position {spec} --decoder-position {decoder} --cross-position none"
         command = [str(data), "-s", "fw", "-t", "bw", "--arch", "posenc_transformer", *specs.split(), *TINY.split()]
         config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), command))

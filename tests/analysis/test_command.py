@@ -2,14 +2,15 @@
 
 import csv
 import shutil
+from dataclasses import replace
 
 import numpy
 import pytest
 import torch
 
-from fairseq_posenc.evaluation.analysis import moved, reordering
+from fairseq_posenc.evaluation.analysis import identical, lengths, moved, reordering
 from fairseq_posenc.evaluation.analysis.command import ANALYSES
-from fairseq_posenc.evaluation.analysis.runs import load_runs
+from fairseq_posenc.evaluation.analysis.runs import Runs
 
 
 def table(path):
@@ -27,6 +28,7 @@ def files(folder, name):
 def test_vectors(posenc, runs, tmp_path):
     status, out, _ = posenc("analyse", "vectors", runs["none"], runs["sinusoidal"], "--output", tmp_path / "new")
     assert status == 0 and "sinusoidal" in out
+    assert "before layer normalization" in out and "the error also depends on the size of the vectors" in out
     none, sinusoidal = table(tmp_path / "new" / "vectors.csv")
     assert none["positions"] == "" and sinusoidal["positions"] == "40" and float(sinusoidal["absolute error"]) < 3
     alike = numpy.load(tmp_path / "new" / "vectors_1.npy")
@@ -36,13 +38,16 @@ def test_vectors(posenc, runs, tmp_path):
 
 
 def test_identical_words_are_limited_to_the_maximum_of_the_model(posenc, runs):
-    (longest,) = {run.model.encoder.max_positions() for run in load_runs([runs["none"]], None)}
+    (longest,) = {run.model.encoder.max_positions() for run in Runs([runs["none"]])}
     assert f"The input is {int(longest)} copies of one word." in posenc("analyse", "identical", runs["none"], "--length", 5000)[1]
 
 
 def test_identical(posenc, runs, tmp_path):
     options = ["--length", 20, "--words", 5, "--output", tmp_path]
-    assert posenc("analyse", "identical", runs["none"], runs["t5"], runs["gaussian"], *options)[0] == 0
+    status, out, _ = posenc("analyse", "identical", runs["none"], runs["t5"], runs["gaussian"], *options)
+    assert status == 0 and "Scores and weights are means over 5 words. * The values are computed from these means" in " ".join(
+        out.split()
+    )
     rows = {(row["method"], row["head"]): row for row in table(tmp_path / "identical.csv")}
     assert set(rows) == {(spec, head) for spec in ("none", "t5") for head in "01"}
     for head in "01":  # without positions, all scores are equal. With relative positions, scores of the same distance are equal
@@ -70,7 +75,7 @@ def test_moved_words_mean_nothing_to_a_model_without_positions(posenc, runs, tmp
 
 
 def test_no_hypothesis_matches_an_unknown_word_of_a_reference(runs):
-    (run,) = load_runs([runs["none"]])
+    (run,) = Runs([runs["none"]])
     translator = moved.Translator(run, 1)
     unknown = torch.tensor([run.words.unk()])
     assert translator.text(unknown) == "<unk>" and translator.text(unknown, reference=True) == "<<unk>>"
@@ -87,7 +92,7 @@ def test_reordering(posenc, runs, tmp_path, mode):
 
 
 def test_a_frozen_encoder_stays_and_a_new_one_learns(runs):
-    (run,) = load_runs([runs["sinusoidal"]])
+    (run,) = Runs([runs["sinusoidal"]])
     given = {name: tensor.clone() for name, tensor in run.model.encoder.state_dict().items()}
     frozen, new = (reordering.detector(run, mode, 2) for mode in ("frozen", "scratch"))
     assert all(not p.requires_grad for p in frozen.encoder.parameters())
@@ -131,8 +136,8 @@ def test_a_moved_word_is_learned_where_states_show_it(runs):
         def eos():
             return 14
 
-    (run,) = load_runs([runs["none"]])
-    run = type(run)(run.path, "plain", run.model, run.settings, type("Task", (), {"source_dictionary": Words}))
+    (run,) = Runs([runs["none"]])
+    run = replace(run, title="plain", task=type("Task", (), {"source_dictionary": Words}))
     torch.manual_seed(1)
     found = reordering.Detector(Plain(), True)
     from fairseq_posenc.common.progress import Progress
@@ -182,42 +187,156 @@ def test_help_says_what_an_analysis_is(posenc, name):
     assert status == 0 and ANALYSES[name][1] in " ".join(out.split())
 
 
-def test_methods_with_side_inputs_are_refused(refusal, runs, tmp_path, monkeypatch):
+#: analysis -> options with which it is fast, and a method that it can measure
+SMALL = {
+    "vectors": ([], "sinusoidal"),
+    "identical": (["--length", 8, "--words", 2], "t5"),
+    "moved": (["--beam", 1], "none"),
+    "reordering": (["--updates", 2, "--every", 2, "--batch", 8], "none"),
+}
+
+
+@pytest.fixture
+def with_side_inputs(runs, tmp_path, monkeypatch):
+    """Return the folder of a run. A method of its model reads a side input."""
     from fairseq_posenc.evaluation.analysis import runs as loading
 
-    folder = shutil.copytree(runs["none"], tmp_path / "run")
+    folder = shutil.copytree(runs["t5"], tmp_path / "run")
     load = loading.load_with_task
 
     def with_side_input(path, data):
         model, settings, task = load(path, data)
-        model.encoder.side_inputs = {"depth": None}
+        if path.parent == folder:
+            model.encoder.side_inputs = {"depth": None}
         return model, settings, task
 
     monkeypatch.setattr(loading, "load_with_task", with_side_input)
-    assert "reads the side input depth, which does not exist" in refusal("analyse", "moved", folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_run_with_side_inputs_has_an_empty_row_and_does_not_stop_the_others(posenc, runs, with_side_inputs, tmp_path, name):
+    options, spec = SMALL[name]
+    status, out, _ = posenc("analyse", name, with_side_inputs, runs[spec], *options, "--output", tmp_path / "out")
+    assert status == 0 and "t5 reads side inputs, which this analysis does not have: not measured" in out
+    ((first, *cells),) = [line.split() for line in out.splitlines() if line.startswith("t5 ") and "reads" not in line][:1]
+    assert first == "t5" and set(cells) == {"-"}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_runs_that_all_read_side_inputs_are_refused(refusal, with_side_inputs, name):
+    said = refusal("analyse", name, with_side_inputs, *SMALL[name][0])
+    assert "t5: the methods read side inputs, which this analysis does not have. Expected a run without side inputs" in said
+
+
+@pytest.mark.parametrize(("module", "name"), [(moved, "moved"), (reordering, "reordering")])
+def test_runs_with_different_sentences_are_refused(refusal, runs, monkeypatch, module, name):
+    pairs = module.pairs
+    monkeypatch.setattr(module, "pairs", lambda run, subset: pairs(run, subset)[run.path == runs["t5"] :])
+    said = refusal("analyse", name, runs["none"], runs["t5"], *SMALL[name][0])
+    assert "t5 and none: different sentences. Expected the same" in said
+
+
+def test_methods_that_mask_keys_have_no_symmetry(posenc, runs, tmp_path):
+    options = ["--length", 12, "--words", 2, "--output", tmp_path]
+    status, out, _ = posenc("analyse", "identical", runs["none"], runs["disan"], runs["window:width=4"], *options)
+    rows = {(row["method"], row["head"]): list(row.values())[2:] for row in table(tmp_path / "identical.csv")}
+    assert status == 0 and "encoder disan, encoder window:width=4: methods of the layer mask keys" in out
+    assert "" not in rows["none", "0"]
+    assert rows["encoder window:width=4", "0"][:3] == rows["encoder disan", "0"][:3] == ["", "", ""]
+    assert float(rows["encoder window:width=4", "0"][3]) == pytest.approx(1, abs=1e-3)
+    assert (rows["encoder disan", "0"][3], rows["encoder disan", "1"][3]) == ("0", "")  # a head sees only one side
+
+
+def test_fully_masked_queries_have_no_weights(runs):
+    (run,) = Runs([runs["disan"]])
+    found = identical.probe(run, identical.frequent_words(run, 2), 10)
+    assert found.weights[0, 0].sum() == found.weights[1, 9].sum() == 0
+    assert not found.allowed[0, 0].any() and found.allowed[0, 3].tolist() == [True] * 3 + [False] * 7
+    for head in range(2):
+        assert found.weights[head, 5].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", ["vectors", "identical"])
+def test_a_model_with_few_positions_is_one_line(refusal, runs, monkeypatch, name):
+    from fairseq_posenc.host.models.transformer.encoder import Encoder
+
+    monkeypatch.setattr(Encoder, "max_positions", lambda self: 2)
+    assert "the model has at most 2 positions" in refusal("analyse", name, runs["sinusoidal"])
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def generated(path):
+    """Return the output of fairseq-generate for one sentence. `path` is the checkpoint that its log names."""
+    log = {"_name": None, "common_eval": {"path": str(path), "post_process": None}, "generation": {"beam": 4}}
+    return f"INFO | {log}\nS-0\ta\nT-0\ta\nH-0\t-1.0\ta\nD-0\t-1.0\ta\n"
+
+
+@pytest.fixture
+def decoded(runs, tmp_path):
+    """Return a run that was decoded with an average of checkpoints. It also contains the best and the last checkpoint."""
+    folder = tmp_path / "decoded"
+    folder.mkdir()
+    for name in ("checkpoint_best.pt", "checkpoint_last.pt", "average5.pt"):
+        shutil.copy(runs["sinusoidal"] / "checkpoint_last.pt", folder / name)
+    write_score(folder, "sinusoidal", ["a"], ["a"])
+    (folder / "test.out").write_text(generated("elsewhere/average5.pt"))
+    return folder
+
+
+def test_the_scored_checkpoint_of_a_folder_is_loaded(posenc, runs, decoded):
+    status, out, _ = posenc("analyse", "vectors", decoded, runs["t5"], "--length", 12)
+    assert status == 0 and "Checkpoints: average5.pt (sinusoidal), checkpoint_last.pt (t5)." in out
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [("test.out", ""), ("test.out", generated("a.pt:b.pt")), ("test.out", generated("gone.pt")), ("score.json", "{}")],
+)
+def test_without_a_scored_checkpoint_the_best_one_is_loaded(decoded, changed, text):
+    (decoded / changed).write_text(text)
+    (run,) = Runs([decoded])
+    assert run.checkpoint == "checkpoint_best.pt"
+
+
+def test_a_checkpoint_file_is_loaded_as_it_is(decoded):
+    (run,) = Runs([decoded / "checkpoint_last.pt"])
+    assert run.checkpoint == "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize("name", ["identical", "moved", "reordering"])
+def test_every_analysis_names_its_checkpoints(posenc, runs, name):
+    assert "Checkpoints: checkpoint_last.pt." in posenc("analyse", name, runs["none"], *SMALL[name][0])[1]
 
 
 # --- lengths ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def scored(tmp_path):
-    """Return two runs with a score.json. In the first run, the translations of long sentences are wrong."""
+def write_score(folder, spec, hypotheses, references):
+    """Write a score.json with one test set."""
     from fairseq_posenc.evaluation.scoring import record
     from fairseq_posenc.evaluation.scoring.score import measure
     from fairseq_posenc.evaluation.scoring.sentences import count
 
+    words = [len(text.split()) for text in references]
+    part = {**measure(hypotheses, references), "source": "abc", "statistics": count(hypotheses, references, words).pack()}
+    method = {"encoder": spec, "decoder": spec, "cross": "none"}
+    fields = {"arch": "a", "method": method, "seed": 1, "updates": 1, "data": "d", "versions": {"posenc": "1"}}
+    record.write(folder / record.FILE, {**fields, "parameters": 1, "parts": {"test": part}})
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """Return two runs with a score.json. In the first run, the translations of long sentences are wrong."""
     references = [" ".join(f"w{(7 * i + k) % 50}" for k in range(5 if i < 60 else 20)) for i in range(120)]
     wrong = [text if len(text.split()) < 10 else " ".join(text.split()[::-1]) for text in references]
     found = []
     for spec, hypotheses in (("none", wrong), ("rope", references)):
-        words = [len(text.split()) for text in references]
-        part = {**measure(hypotheses, references), "source": "abc", "statistics": count(hypotheses, references, words).pack()}
-        method = {"encoder": spec, "decoder": spec, "cross": "none"}
-        fields = {"arch": "a", "method": method, "seed": 1, "updates": 1, "data": "d", "versions": {"posenc": "1"}}
         folder = tmp_path / spec
         folder.mkdir()
-        record.write(folder / record.FILE, {**fields, "parameters": 1, "parts": {"test": part}})
+        write_score(folder, spec, hypotheses, references)
         found.append(folder)
     return found
 
@@ -233,6 +352,7 @@ def test_lengths(posenc, scored, tmp_path):
     assert float(rows["none", "20-29"]["BLEU"]) < 10 and float(rows["rope", "20-29"]["p"]) < 0.05
     assert rows["none", "20-29"]["p"] == "" and rows["rope", "1-9"]["n"] == "60"
     assert "100.0*" in printed and "unseen - seen" in printed
+    assert "The vertical line of the plot is at 10 words" in printed
     files(out, "lengths")
 
 
@@ -259,3 +379,35 @@ def test_lengths_of_runs_that_were_not_scored_alike(refusal, scored, old, new, n
     assert old in text
     (scored[1] / "score.json").write_text(text.replace(old, new))
     assert f"{named} differ. Expected the same sentences" in refusal("analyse", "lengths", *scored)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"), [('"updates": 1', '"updates": 2', "updates"), ('"a",', '"a", "settings": {"lr": 3},', "settings.lr")]
+)
+def test_lengths_of_runs_that_were_not_trained_alike(refusal, scored, old, new, named):
+    """`posenc report` refuses the same runs."""
+    text = (scored[1] / "score.json").read_text()
+    assert old in text
+    (scored[1] / "score.json").write_text(text.replace(old, new, 1))
+    said = refusal("analyse", "lengths", *scored)
+    assert f"none and rope differ in {named}" in said and "Expected differences only in method and seed" in said
+
+
+def test_the_line_of_the_longest_training_sentence():
+    """Each place of the plot has the width 1. The line divides the place of the bucket that contains the length."""
+    shown = [(1, 9), (10, 19), (40, 49), (60, None)]
+    found = {seen: lengths.line_at(seen, shown) for seen in (9, 10, 14, 19, 25, 40, 49, 55, 59, 80)}
+    wanted = {9: 0.5, 10: 0.6, 14: 1.0, 19: 1.5, 25: 1.5, 40: 1.6, 49: 2.5, 55: 2.5, 59: 2.5, 80: 3.0}
+    assert found == pytest.approx(wanted)
+    assert lengths.line_at(5, shown[1:]) == -0.5
+
+
+@pytest.mark.parametrize(("name", "option"), [("lengths", "--parts"), ("moved", "--subsets")])
+def test_a_test_set_that_is_given_twice_is_one_line(refusal, scored, name, option):
+    assert f"{option} test: given twice. Expected each test set once." in refusal(
+        "analyse", name, *scored, option, "test", "test"
+    )
+
+
+def test_a_move_is_counted_in_tokens(posenc):
+    assert "minimum distance of a move, in tokens" in " ".join(posenc("analyse", "reordering", "--help")[1].split())

@@ -130,6 +130,15 @@ def test_the_average_word_stands_at_every_position_of_a_run(run_folder):
         (["{folder}/damaged.pt"], "damaged, truncated or not a checkpoint"),
         ([], "Expected specs, runs, or --atlas"),
         (["rope", "--atlas"], "Expected specs, runs, or --atlas"),
+        (["--atlas", "--site", "encoder"], "--site: not allowed with --atlas. Expected --length and --output."),
+        (["--atlas", "--layer", "1"], "--layer: not allowed with --atlas"),
+        (["--atlas", "--head", "0"], "--head: not allowed with --atlas"),
+        (["--atlas", "--heads"], "--heads: not allowed with --atlas"),
+        (["--atlas", "--curves"], "--curves: not allowed with --atlas"),
+        (["--atlas", "--seed", "0"], "--seed: not allowed with --atlas"),
+        (["--atlas", "--data", "x"], "--data: not allowed with --atlas"),
+        (["rope", "--data", "x"], "--data: not allowed for specs. Expected a run"),
+        (["sinusoidal", "--layer", "1"], "--layer 1: sinusoidal changes only the input of the first layer"),
         (["rope"] * 26 + ["--heads", "--length", "2", "--curves"], "208 panels: too many for one picture"),
     ],
 )
@@ -149,10 +158,16 @@ def test_wrong_input_about_a_run_is_one_line(posenc, run_folder, tmp_path):
     for options, told in (
         (["--length", 41], "a source sentence has 41 positions. Expected at most 40"),
         (["--layer", 1], "--layer 1: the decoder has no such layer. Expected a number from 0 to 0."),
+        (["--seed", 1], "--seed: not allowed for runs. Expected a spec"),
         (["--data", tmp_path / "no"], "the dictionaries of the training run cannot be read"),
     ):
         status, printed, error = posenc("plot", run_folder, *options, "--output", tmp_path / "x.png")
         assert (status, printed) == (2, "") and told in error and len(error.splitlines()) == 1
+
+
+def test_the_layer_of_some_panels_is_enough(posenc, tmp_path):
+    for sources in (["sinusoidal", "rope"], ["sinusoidal+t5"]):
+        assert posenc("plot", *sources, "--layer", 1, "--length", 4, "--output", tmp_path / "x.png")[0] == 0
 
 
 def test_a_file_that_cannot_be_written_is_one_line(posenc, tmp_path, monkeypatch):

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...common.messages import shorten
 from ...common.option_types import not_negative, positive, read_number
+from ...core import PositionError
 
 #: name of an analysis and of its module -> (summary, description)
 ANALYSES = {
@@ -79,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=100,
         metavar="N",
         help="number of words: the N most frequent words of the dictionary. Each sentence repeats one word. All results are "
-        "means over the words (default: %(default)s)",
+        "computed from the means of the scores and weights over these words (default: %(default)s)",
     )
 
     command = found["reordering"]
@@ -95,7 +97,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--updates", 1000, "maximum number of updates"), ("--batch", 64, "sentences per update"),
         ("--every", 100, "updates between validations. Training stops after five validations without improvement"),
         ("--instances", 4, "number of copies of each sentence. One word is moved in each copy"),
-        ("--min-distance", 1, "minimum distance of a move, in words"),
+        ("--min-distance", 1, "minimum distance of a move, in tokens"),
     ):  # fmt: skip
         command.add_argument(option, type=positive, default=default, metavar="N", help=f"{meaning} (default: %(default)s)")
     command.add_argument(
@@ -136,7 +138,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 _RUNS = (
-    "checkpoint, or a folder with checkpoint_best.pt",
+    "checkpoint, or a run folder. From a run folder with score.json and PART.out, the scored checkpoint is loaded. From other "
+    "folders, checkpoint_best.pt or else checkpoint_last.pt is loaded",
     "folder with a score.json, or a checkpoint in this folder",
 )
 
@@ -154,6 +157,8 @@ def _rate(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     from . import results
 
+    _require_once("--parts", getattr(args, "parts", None) or [])
+    _require_once("--subsets", getattr(args, "subsets", None) or [])
     if args.output:
         results.make_folder(args.output)  # create the folder before the long computation, because creating a folder can fail
     found = _analysis(args.analysis)(args)
@@ -161,6 +166,12 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         print(f"{args.output}: {', '.join(results.write(found, args.output))}")
     return 0
+
+
+def _require_once(option: str, names: list[str]) -> None:
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise PositionError(f"{option} {shorten(name)}: given twice. Expected each test set once. Remove one of the two.")
 
 
 def _analysis(name: str) -> Callable[[argparse.Namespace], Any]:

@@ -18,7 +18,7 @@ from ...common.progress import Progress
 from ...core import AttentionContext, PositionError, Positions
 from ...plotting.style import label_text, new_figure
 from .results import Result
-from .runs import Run, load_runs
+from .runs import Run, Runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _NEAR = 16  # monotonicity compares the scores at the distances k and k + 1, for k up to this number
 _EQUAL = 1e-5  # maximum relative difference that counts as a rounding error
 _COLUMNS = 5  # maximum number of plots per line
+_MASKED = "#dcdcdc"  # colour of masked keys
 
 
 @dataclass(frozen=True)
@@ -35,20 +36,39 @@ class Indicators:
     symmetry: 1 if the scores are symmetric.
     invariance: 1 if the scores depend only on the difference of the two positions (translation invariance).
     monotonicity: 1 if every score decreases when the distance increases by one.
-    balance: above 1 if later words have more attention weight than earlier words.
+    balance: above 1 if later words have more attention weight than earlier words. None if earlier words have no weight.
+
+    symmetry, invariance and monotonicity are None if some keys are masked.
     """
 
-    symmetry: float
-    invariance: float
-    monotonicity: float
-    balance: float
+    symmetry: float | None
+    invariance: float | None
+    monotonicity: float | None
+    balance: float | None
 
 
-def indicators(scores: Tensor, weights: Tensor) -> Indicators:
+@dataclass(frozen=True)
+class Probe:
+    """Means over words, for the first encoder layer.
+
+    scores: scores before softmax, [H, T, T].
+    weights: attention weights, [H, T, T]. The weights of a query are 0 if all its keys are masked.
+    allowed: whether the query attends to the key, [H, T, T].
+    """
+
+    scores: Tensor
+    weights: Tensor
+    allowed: Tensor
+
+
+def indicators(scores: Tensor, weights: Tensor, allowed: Tensor | None = None) -> Indicators:
     """Return the properties of attention (see `Indicators`) for the scores [T, T] and the weights [T, T].
 
-    Scores and weights are from one head, or are means over heads.
+    Scores and weights are from one head, or are means over heads. `allowed` [T, T] is False for masked keys. None: no key is
+    masked.
     """
+    if allowed is not None and not allowed.all():
+        return Indicators(None, None, None, _balance(weights.double()))
     a, length = scores.double(), len(scores)
     symmetry = _symmetry(a)
     diagonals = [a.diagonal(k) for k in range(2 - length, length - 1)]  # diagonals with at least two scores
@@ -84,23 +104,25 @@ def _monotonicity(a: Tensor) -> float:
     return fallen / counted
 
 
-def _balance(weights: Tensor) -> float:
-    """Return the weight of later words divided by the weight of earlier words."""
-    return float(weights.triu(1).sum() / weights.tril(-1).sum().clamp(min=1e-12))
+def _balance(weights: Tensor) -> float | None:
+    """Return the weight of later words divided by the weight of earlier words, or None if earlier words have no weight."""
+    earlier = float(weights.tril(-1).sum())
+    return float(weights.triu(1).sum()) / earlier if earlier > 1e-12 else None
 
 
 @torch.no_grad()
-def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
-    """Return the scores and the attention weights of the first encoder layer, each [H, T, T].
+def probe(run: Run, words: Tensor, length: int) -> Probe | None:
+    """Return the scores, the attention weights and the allowed keys of the first encoder layer.
 
-    The softmax is not applied to the scores. Scores and weights are means over `words`. For each word, the input consists of
-    `length` copies of this word. Return None if the method computes no scores, or if the encoder has no layers.
+    Scores and weights are means over `words`. For each word, the input consists of `length` copies of this word. A key is
+    allowed if it is allowed for every word. Return None if the method computes no scores, or if the encoder has no layers.
     """
     encoder = run.model.encoder
     positions = encoder.position
     if positions.uses("attend", 0) or not len(encoder.layers):
         return None
     total: list[Tensor] = []
+    seen: list[Tensor] = []
     layer = encoder.layers[0]
     for word in words:
         tokens = torch.full((1, length), int(word))
@@ -113,11 +135,15 @@ def probe(run: Run, words: Tensor, length: int) -> tuple[Tensor, Tensor] | None:
         q, k, _ = layer.self_attn.project(positions, here, x, x, x)
         mask = positions.mask(here)
         scores = Attention.logits(positions, here, q, k, mask.bias)[0]  # [H, T, T]
-        hidden = scores if mask.allowed is None else scores.where(mask.allowed[0], float("-inf"))
+        allowed = torch.ones(scores.shape[-2:], dtype=torch.bool) if mask.allowed is None else mask.allowed[0]
+        if mask.fully_masked is not None:
+            allowed = allowed & ~mask.fully_masked[0]
+        hidden = scores.where(allowed, float("-inf"))
         both = torch.stack([scores.expand(hidden.shape), hidden.softmax(-1).nan_to_num()])
         total = [both] if not total else [total[0] + both]
+        seen = [allowed.expand(hidden.shape)] if not seen else [seen[0] & allowed]
     mean = total[0] / len(words)
-    return mean[0], mean[1]
+    return Probe(mean[0], mean[1], seen[0])
 
 
 def frequent_words(run: Run, number: int) -> Tensor:
@@ -136,41 +162,57 @@ def frequent_words(run: Run, number: int) -> Tensor:
 def analyse(args: argparse.Namespace) -> Result:
     if args.length < 3:
         raise PositionError(f"--length {args.length}: too short. Expected at least 3 words.")
-    progress, rows, drawn, used, detail = Progress(), [], {}, 0, []
+    progress, runs, rows, drawn, detail = Progress(), Runs(args.runs, args.data), [], {}, []
+    masked: list[str] = []
     lengths: set[int] = set()
-    for run in load_runs(args.runs, args.data):
-        run.require_words_alone("sentences of one word")
+    used: set[int] = set()
+    for run in runs:
+        if run.reads_side_inputs:
+            rows.append([run.title, *[None] * 4])
+            continue
         words = frequent_words(run, args.words)
-        used = max(used, len(words))
+        used.add(len(words))
         progress.show(f"identical words: {run.title}")
         length = int(min(args.length, run.model.encoder.max_positions()))
+        if length < 3:
+            raise PositionError(f"{run.path}: the model has at most {length} positions. Expected at least 3. Leave this run out.")
         lengths.add(length)
         found = probe(run, words, length)
         if found is None:
             rows.append([run.title, *[None] * 4])
             continue
-        scores, weights = found
-        drawn[run.title] = scores.mean(0)
-        rows.append([run.title, *astuple(indicators(scores.mean(0), weights.mean(0)))])
-        detail += [[run.title, str(head), *astuple(indicators(a, w))] for head, (a, w) in enumerate(zip(scores, weights))]
+        scores, weights, allowed = found.scores, found.weights, found.allowed
+        masked += [run.title] * (not allowed.all())
+        drawn[run.title] = scores.where(allowed, float("nan")).nanmean(0)
+        rows.append([run.title, *astuple(indicators(scores.mean(0), weights.mean(0), allowed.all(0)))])
+        heads = enumerate(zip(scores, weights, allowed))
+        detail += [[run.title, str(head), *astuple(indicators(*own))] for head, own in heads]
     progress.end()
+    runs.require_measured()
     if not drawn:
         raise PositionError(
-            f"{', '.join(row[0] for row in rows)}: no attention scores, because the method replaces softmax attention. "
-            "Expected a method with softmax attention."
+            f"{', '.join(row[0] for row in rows if row[0] not in runs.unmeasured)}: no attention scores, because the method "
+            "replaces softmax attention. Expected a method with softmax attention."
         )
     head = ["symmetry", "translation invariance", "monotonicity", "right/left"]
     notes = [
         "The table is computed from the first encoder layer (scores before softmax, and attention weights). The input "
-        f"is {' or '.join(map(str, sorted(lengths)))} copies of one word. The values are means over {used} words.",
-        "The values are computed from the mean over heads. The CSV file contains the values of every head.",
+        f"is {' or '.join(map(str, sorted(lengths)))} copies of one word. Scores and weights are means over "
+        f"{' or '.join(map(str, sorted(used)))} words.",
+        "The values are computed from these means, after a mean over heads. The CSV file contains the values of every head.",
         "symmetry: 1 - |C - C'| / (2 |C|), where C is the matrix of scores A after the means of rows and columns are "
         "removed. It is 1 if C is 0.",
         "translation invariance: 1 - mean over k of std_t A[t,t+k] / std A. It is 1 if A is constant.",
         f"monotonicity: fraction of distances up to {_NEAR} at which the score decreases with the next larger distance.",
         "right/left: attention weight of later words, divided by the attention weight of earlier words.",
         "'-': the method uses a kernel instead of softmax, so there are no scores.",
+        *[
+            f"{', '.join(masked)}: methods of the layer mask keys, so symmetry, translation invariance and monotonicity are not "
+            "computed. Masked keys are grey in the plot. right/left is '-' if earlier words have no weight."
+        ]
+        * bool(masked),
         "The formulas are reconstructed, because the full text of the paper was not available.",
+        *runs.notes(),
     ]
     both = ["method", *head], ["method", "head", *head]
     return Result("identical", "Identical words", both[0], rows, notes, lambda: _plot(drawn), detail=(both[1], detail))
@@ -182,8 +224,9 @@ def _plot(drawn: dict[str, Tensor]) -> Figure:
     figure, axes = new_figure(2.6 * columns, 2.7 * lines, lines, columns)
     flat = [axis for line in axes for axis in line]
     for axis, (title, scores) in zip(flat, drawn.items()):
-        centred = scores - scores.mean()
-        limit = max(float(centred.abs().max()), 1e-3)
+        centred = scores - scores.nanmean()
+        limit = max(float(centred.nan_to_num().abs().max()), 1e-3)
+        axis.set_facecolor(_MASKED)  # masked keys are nan
         image = axis.imshow(centred.numpy(), cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest", rasterized=True)
         figure.colorbar(image, ax=axis, fraction=0.046, pad=0.03)
         axis.set_title(label_text(title), loc="left")

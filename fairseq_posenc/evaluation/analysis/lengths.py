@@ -13,7 +13,7 @@ import numpy as np
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ...plotting.style import add_legend, label_text, line_style, new_figure
-from ..report.records import conditions, label
+from ..report.records import conditions, label, require_comparable
 from ..report.sentences import MIN_SENTENCES, Bucket, bucket_name, buckets_up_to, paired_test, random_seed
 from ..report.statistics import ALPHA, holm
 from ..scoring.record import FILE, Record, read
@@ -89,6 +89,7 @@ def analyse(args: argparse.Namespace) -> Result:
     titles = _titles([record for record, _, _ in loaded], args.runs)
     runs = {title: statistics for title, (_, _, statistics) in zip(titles, loaded)}
     _require_same_sentences(loaded, titles)
+    require_comparable([_selected(record, names) for record, names, _ in loaded])
     baseline = args.baseline or ("sinusoidal" if "sinusoidal" in runs else titles[0])
     if baseline not in runs:
         raise PositionError(f"--baseline {shorten(baseline)}: no such run. Expected one of {join(titles, 8)}.")
@@ -114,9 +115,11 @@ def analyse(args: argparse.Namespace) -> Result:
         f"'-': fewer than {MIN_SENTENCES} sentences.",
         "The CSV file also contains chrF, brevity penalty, length ratio and corrected p.",
     ]
-    notes += [f"seen: source sentences of at most {args.seen} words, the length of the longest training source."] * bool(
-        args.seen
-    )
+    if args.seen:
+        notes.append(
+            f"seen: source sentences of at most {args.seen} words, the length of the longest training source. The vertical line "
+            f"of the plot is at {args.seen} words. It divides the interval that contains sentences on both sides."
+        )
     names = {bucket_name(bucket): bucket for bucket in _tens(runs[baseline]) if bucket_name(bucket) in heads}
     detail = ["method", "source words", "n", "BLEU", "chrF", "brevity penalty", "length ratio", "p"], records
     title = "Quality by length of the source"
@@ -166,6 +169,11 @@ def _require_same_sentences(loaded: Sequence[tuple[Record, list[str], SentenceSt
                 raise PositionError(f"{both}: {keys} differ. Expected the same sentences, scored with the same settings.")
 
 
+def _selected(record: Record, names: Sequence[str]) -> Record:
+    """Return the record with these test sets only."""
+    return record.model_copy(update={"parts": {name: record.parts[name] for name in names}})
+
+
 def _seen(words: int) -> str:
     return f"seen (up to {words})"
 
@@ -191,6 +199,19 @@ def _tens(statistics: SentenceStatistics) -> list[Bucket]:
     return buckets_up_to(max(statistics.source_words or [0]))
 
 
+def line_at(seen: int, shown: Sequence[Bucket]) -> float:
+    """Return the place of the line between the lengths up to `seen` and larger lengths.
+
+    Bucket i extends from i - 0.5 to i + 0.5. If a bucket contains lengths on both sides, the line divides the bucket in
+    proportion. In a bucket without a maximum, the line is in the middle.
+    """
+    known = [place for place, (first, _) in enumerate(shown) if first <= seen]
+    if not known:
+        return -0.5
+    first, last = shown[known[-1]]
+    return known[-1] - 0.5 + (0.5 if last is None else min((seen + 1 - first) / (last + 1 - first), 1.0))
+
+
 def _plot(
     curves: dict[str, dict[str, tuple[float, float | None] | None]], names: dict[str, Bucket], seen: int | None
 ) -> Figure | None:
@@ -202,8 +223,7 @@ def _plot(
         points = [(place, own[name][0]) for place, name in enumerate(shown) if own.get(name) is not None]
         axis.plot(*zip(*points), markersize=5, label=label_text(title), **line_style(number))
     if seen:
-        known = [place for place, name in enumerate(shown) if names[name][0] <= seen]
-        axis.axvline((known[-1] if known else -1) + 0.5, color="#999999", linewidth=1)
+        axis.axvline(line_at(seen, [names[name] for name in shown]), color="#999999", linewidth=1)
     axis.set_xticks(range(len(shown)), shown)
     axis.set_xlabel("source words")
     axis.set_ylabel("BLEU")

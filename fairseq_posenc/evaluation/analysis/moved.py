@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from ...core import PositionError
 from ...plotting.style import add_legend, label_text, line_style, new_figure
 from . import moves
 from .results import Result
-from .runs import Run, batch_of, load_runs, pairs
+from .runs import Run, Runs, batch_of, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,9 +92,12 @@ class Translator:
 
 
 def analyse(args: argparse.Namespace) -> Result:
-    progress, rows, found, numbers = Progress(), [], {}, [0] * len(_BUCKETS)
-    for run in load_runs(args.runs, args.data):
-        run.require_words_alone("sentences with a moved word")
+    progress, runs, found, numbers = Progress(), Runs(args.runs, args.data), {}, [0] * len(_BUCKETS)
+    rows: list[list[Any]] = []
+    for run in runs:
+        if run.reads_side_inputs:
+            rows.append([run.title, *[None] * (3 + len(_BUCKETS))])
+            continue
         both = [pair for subset in args.subsets for pair in pairs(run, subset)]
         changed = [_moved(source, run, args.seed + number) for number, (source, _) in enumerate(both)]
         kept = [(source, target, *one) for (source, target), one in zip(both, changed) if one is not None]
@@ -104,6 +107,8 @@ def analyse(args: argparse.Namespace) -> Result:
             )
         translator = Translator(run, args.beam)
         references = [translator.text(torch.tensor(target), reference=True) for _, target, _, _ in kept]
+        sources = ([_text(run, source), _text(run, moved), distance] for source, _, moved, distance in kept)
+        runs.require_same_sentences(run, zip(sources, references))
         plain = translator.translate([source for source, _, _, _ in kept], progress, "as they are")
         moved = translator.translate([source for _, _, source, _ in kept], progress, "with a moved word")
         buckets = [bucket(distance) for *_, distance in kept]
@@ -117,6 +122,7 @@ def analyse(args: argparse.Namespace) -> Result:
         found[run.title] = (clean - other, drops)
         rows.append([run.title, clean, other, clean - other, *drops])
     progress.end()
+    runs.require_measured()
     shown = [number for number, count in enumerate(numbers) if count]
     rows = [[*row[:4], *(row[4 + number] for number in shown)] for row in rows]
     head = ["method", "BLEU", "one word moved", "loss", *(f"loss, by {_BUCKETS[n]} (n = {numbers[n]})" for n in shown)]
@@ -128,6 +134,7 @@ def analyse(args: argparse.Namespace) -> Result:
         "BLEU of the source with a moved word.",
         "A large loss shows that the model uses the word order. A model that ignores the order has no loss.",
         f"'-': fewer than {_FEWEST} sentences.",
+        *runs.notes(),
     ]
     return Result("moved", "Translation of sources with a moved word", head, rows, notes, lambda: _plot(found, shown), digits=1)
 
@@ -137,6 +144,10 @@ def _moved(source: Sequence[int], run: Run, seed: int) -> tuple[list[int], int] 
     words = words_of(source, run.words.symbols)
     drawn = moves.draw(len(words), Random(seed))
     return None if drawn is None else ([piece for word in moves.move(words, *drawn) for piece in word], abs(drawn[0] - drawn[1]))
+
+
+def _text(run: Run, source: Sequence[int]) -> str:
+    return run.words.string(torch.tensor(source), joining(run.words.symbols))
 
 
 def _bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:

@@ -22,7 +22,7 @@ from ...core import PositionError
 from ...plotting.style import add_legend, label_text, line_style, new_figure
 from . import moves
 from .results import Result
-from .runs import Run, batch_of, load_runs, pairs
+from .runs import Run, Runs, batch_of, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -216,10 +216,16 @@ def _instances(sentences: Sequence[Sequence[int]], seed: int, least: int, number
 
 
 def analyse(args: argparse.Namespace) -> Result:
-    progress, rows, found = Progress(), [], {}
-    for run in load_runs(args.runs, args.data):
-        run.require_words_alone("sentences with a moved word")
+    progress, runs, found = Progress(), Runs(args.runs, args.data), {}
+    rows: list[list[Any]] = []
+    for run in runs:
+        if run.reads_side_inputs:
+            rows.append([run.title, *[None] * (4 + moves.BUCKETS)])
+            continue
         training, valid, tested = (_sentences(run, subset, args.min_distance) for subset in ("train", "valid", args.subset))
+        symbols = run.words.symbols
+        sentences = (words for subset in (training, valid, tested) for words in subset)
+        runs.require_same_sentences(run, ([symbols[word] for word in words] for words in sentences))
         model = detector(run, args.mode, args.seed)
         instances = _instances(valid, args.seed, args.min_distance, args.instances)
         updates = train(model, run, training, instances, args, progress)
@@ -228,6 +234,7 @@ def analyse(args: argparse.Namespace) -> Result:
         by_bucket = [100 * both if number >= _FEWEST else None for number, both in own.buckets]
         rows.append([run.title, updates, 100 * own.both, 100 * own.inserted, 100 * own.original, *by_bucket])
     progress.end()
+    runs.require_measured()
     numbers = [number for number, _ in next(iter(found.values())).buckets]
     shown = [bucket for bucket, number in enumerate(numbers) if number]
     names = [f"both, {moves.bucket_names()[bucket]} apart (n = {numbers[bucket]})" for bucket in shown]
@@ -248,6 +255,7 @@ def analyse(args: argparse.Namespace) -> Result:
     ]  # fmt: skip
     if args.min_distance == 1:
         notes.append("If two neighbours change places, either word may have been moved, so an accuracy of 100 is not possible.")
+    notes += runs.notes()
     head = ["method", "updates", "both", "moved word", "its place", *names]
     name = f"reordering_{args.mode}"
     return Result(name, f"Word reordering detection: {what[args.mode]}", head, rows, notes, lambda: _plot(found), digits=1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,47 +12,116 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...common.messages import join
+from ...common.files import read_text
 from ...core import SITES, PositionError
 from ...plotting.sources import checkpoint_of, load_with_task
+from ..scoring import generated, record
 
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model in evaluation mode, the settings of its training run, and its task."""
+    """A trained model in evaluation mode, the settings of its training run, and its task.
+
+    checkpoint: file name of the checkpoint.
+    """
 
     path: Path
     title: str
     model: Any
     settings: Any
     task: Any
+    checkpoint: str
 
     @property
     def words(self) -> Any:
         """Return the dictionary of the source language."""
         return self.task.source_dictionary
 
-    def require_words_alone(self, purpose: str) -> None:
-        """Raise PositionError if a method reads side inputs, which do not exist for the sentences of this analysis."""
-        read = list(self.model.encoder.side_inputs)
-        if read:
+    @property
+    def reads_side_inputs(self) -> bool:
+        """Return whether a method reads side inputs, which do not exist for the sentences of an analysis."""
+        return bool(self.model.encoder.side_inputs)
+
+
+class Runs:
+    """The runs of an analysis.
+
+    An iteration loads one run after another. If any run has no checkpoint, it raises PositionError before the first run is
+    loaded.
+
+    loaded: title of each loaded run -> file name of its checkpoint.
+    unmeasured: titles of the loaded runs that read side inputs.
+    """
+
+    def __init__(self, paths: Sequence[Path], data: str | None = None):
+        self.paths, self.data = paths, data
+        self.loaded: dict[str, str] = {}
+        self.unmeasured: list[str] = []
+        self._sentences: tuple[str, str] | None = None  # title of the first run, and hash of its sentences
+
+    def __iter__(self) -> Iterator[Run]:
+        files = [scored_checkpoint(path) or checkpoint_of(path) for path in self.paths]
+        for path, file in zip(self.paths, files):
+            model, settings, task = load_with_task(file, self.data)
+            title = method_of({site: str(spec) for site, spec in model.specs.items()})
+            title = title if title not in self.loaded else f"{title} ({path})"
+            run = Run(path, title, model, settings, task, file.name)
+            self.loaded[title] = file.name
+            self.unmeasured += [title] * run.reads_side_inputs
+            yield run
+
+    def require_same_sentences(self, run: Run, sentences: Iterable[object]) -> None:
+        """Raise PositionError if the sentences differ from the sentences of the first call."""
+        digest = hashlib.sha256()
+        for sentence in sentences:
+            digest.update(f"{sentence!r}\n".encode())
+        first, wanted = self._sentences = self._sentences or (run.title, digest.hexdigest())
+        if digest.hexdigest() != wanted:
             raise PositionError(
-                f"{self.path}: {self.title} reads the side input {join(read)}, which does not exist for {purpose}. "
-                "Expected a model without side inputs."
+                f"{run.title} and {first}: different sentences. Expected the same prepared data for all runs. Analyse these runs "
+                "separately, or set the data with --data FOLDER."
             )
 
+    def require_measured(self) -> None:
+        """Raise PositionError if every run reads side inputs. Call this function after the iteration."""
+        if len(self.unmeasured) == len(self.loaded):
+            raise PositionError(
+                f"{', '.join(self.unmeasured)}: the methods read side inputs, which this analysis does not have. "
+                "Expected a run without side inputs. Add such a run."
+            )
 
-def load_runs(paths: Sequence[Path], data: str | None = None) -> Iterator[Run]:
-    """Load and yield one run after another. If any run has no checkpoint, raise PositionError before the first run is loaded."""
-    for path in paths:
-        checkpoint_of(path)
-    seen: set[str] = set()
-    for path in paths:
-        model, settings, task = load_with_task(path, data)
-        title = method_of({site: str(spec) for site, spec in model.specs.items()})
-        title = title if title not in seen else f"{title} ({path})"
-        seen.add(title)
-        yield Run(path, title, model, settings, task)
+    def notes(self) -> list[str]:
+        """Return the notes about runs without measurements and about checkpoints."""
+        names = list(dict.fromkeys(self.loaded.values()))
+        titles = {name: ", ".join(title for title, own in self.loaded.items() if own == name) for name in names}
+        listed = names if len(names) == 1 else [f"{name} ({titles[name]})" for name in names]
+        reads = "reads" if len(self.unmeasured) == 1 else "read"
+        missing = f"{', '.join(self.unmeasured)} {reads} side inputs, which this analysis does not have: not measured."
+        return [missing] * bool(self.unmeasured) + [f"Checkpoints: {', '.join(listed)}."]
+
+
+def scored_checkpoint(path: Path) -> Path | None:
+    """Return the checkpoint of a run folder that was decoded for its score.json.
+
+    The logs of fairseq-generate in the files PART.out name the checkpoint, for the test sets PART of score.json. If several
+    checkpoints were decoded, return the checkpoint of the first test set. Return None if `path` is a file, if the folder has
+    no such log, or if the folder does not contain the checkpoint.
+    """
+    if not (path / record.FILE).is_file():
+        return None
+    try:
+        parts = record.read(path / record.FILE).parts
+    except PositionError:  # a damaged score.json names no checkpoint
+        return None
+    for part, scores in parts.items():
+        output = path / f"{part}.out"
+        try:
+            named = generated.parse(read_text(output), scores.sentences, str(output)).checkpoint if output.is_file() else None
+        except PositionError:  # the output is incomplete, or belongs to other sentences
+            continue
+        if named and os.pathsep not in named and (path / Path(named).name).is_file():  # with a separator: several models
+            return path / Path(named).name
+    return None
 
 
 def method_of(specs: dict[str, str]) -> str:

@@ -16,12 +16,13 @@ from ...core import PositionError
 from ...plotting.matrices import position_vectors
 from ...plotting.style import label_text, new_figure
 from .results import Result
-from .runs import Run, load_runs
+from .runs import Run, Runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FOLDS, _PAIRS, _ITERATIONS = 5, 512, 1000
+_FEWEST = 2 * _FOLDS  # minimum number of positions
 _COLUMNS = 4  # maximum number of plots per line
 
 
@@ -67,19 +68,26 @@ def order_error(vectors: Tensor, seed: int) -> float:
 def vectors_of(run: Run, site: str, length: int) -> Tensor | None:
     """Return the position vectors [T, C] of a site, or None if its methods have no vectors.
 
-    The vectors are the inputs of the query projection of the first layer (`plotting.matrices.position_vectors`).
+    The vectors are the inputs of the query projection of the first layer, without layer normalization
+    (`plotting.matrices.position_vectors`). Raise PositionError if the model has too few positions.
     """
     stack = run.model.encoder if site == "encoder" else run.model.decoder
-    return position_vectors(stack.position, int(min(length, stack.max_positions())))
+    most = int(min(length, stack.max_positions()))
+    if most < _FEWEST:
+        raise PositionError(
+            f"{run.path}: the model has at most {most} positions, which are too few for {_FOLDS} folds. "
+            f"Expected at least {_FEWEST}. Leave this run out."
+        )
+    return position_vectors(stack.position, most)
 
 
 def analyse(args: argparse.Namespace) -> Result:
-    if args.length < 2 * _FOLDS:
-        raise PositionError(f"--length {args.length}: too short for {_FOLDS} folds. Expected at least {2 * _FOLDS}.")
-    progress, rows, found = Progress(), [], {}
-    for run in load_runs(args.runs, args.data):
+    if args.length < _FEWEST:
+        raise PositionError(f"--length {args.length}: too short for {_FOLDS} folds. Expected at least {_FEWEST}.")
+    progress, runs, rows, found = Progress(), Runs(args.runs, args.data), [], {}
+    for run in runs:
         progress.show(f"vectors: {run.title}")
-        vectors = vectors_of(run, args.site, args.length)
+        vectors = None if run.reads_side_inputs else vectors_of(run, args.site, args.length)
         if vectors is None:
             rows.append([run.title, None, None, None, None])
             continue
@@ -87,22 +95,25 @@ def analyse(args: argparse.Namespace) -> Result:
         neighbours = float(alike.diagonal(1).mean())
         rows.append([run.title, len(vectors), neighbours, absolute_error(vectors, args.seed), order_error(vectors, args.seed)])
     progress.end()
+    runs.require_measured()
     if not found:
         raise PositionError(
-            f"{', '.join(row[0] for row in rows)}: no position vectors at site {args.site}. "
+            f"{', '.join(row[0] for row in rows if row[0] not in runs.unmeasured)}: no position vectors at site {args.site}. "
             "Expected a method that adds vectors to "
             "the embeddings, such as sinusoidal. For attention scores, run posenc plot RUN."
         )
     head = ["method", "positions", "cosine of neighbours", "absolute error", "order error"]
     notes = [
-        f"The vectors are the input of the {args.site}, with zero vectors as word embeddings.",
+        f"The vectors are the input of the {args.site}, with zero vectors as word embeddings, before layer normalization.",
         "'-': the method adds no vectors to the embeddings.",
         "absolute error: mean distance, in positions, between a position and the rounded prediction of a linear regression, with "
         "five-fold cross-validation.",
         "order error: share of wrong predictions of a logistic regression on the vectors of two positions, for "
-        f"{_PAIRS} random pairs and the same folds.",
+        f"{_PAIRS} random pairs and the same folds. The regression has an L2 penalty, so the error also depends on the size of "
+        "the vectors.",
         "Learned vectors of positions that do not occur in training have initial values.",
     ]
+    notes += runs.notes()
     arrays = {f"vectors_{number}.npy": alike.float().numpy() for number, alike in enumerate(found.values(), 1)}
     notes += [f"vectors_{number}.npy: cosines of {title}" for number, title in enumerate(found, 1)]
     return Result("vectors", "Position vectors", head, rows, notes, lambda: _plot(found), arrays=arrays)
