@@ -302,7 +302,7 @@ class SitePositions(nn.Module):
 
     def at_layer(self, ctx: AttentionContext, layer: int) -> AttentionContext:
         """Return the context of one layer, with the scale of its scores."""
-        return ctx.replace(layer=layer, scale=self._scales[layer])
+        return ctx.replace(layer=layer, scale=self._scales[layer] if self._scales else ctx.scale)
 
     def restricts(self, layer: int) -> bool:
         """Return whether a method restricts the attention of this layer to a sentence."""

@@ -20,7 +20,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "For methods without softmax over scores, plot the attention weights."
     )
     parser.add_argument(
-        "sources", nargs="*", metavar="SPEC|RUN", help="spec, checkpoint of this plugin, or folder of checkpoints"
+        "sources",
+        nargs="*",
+        metavar="SPEC|RUN",
+        help="spec, checkpoint of this plugin, or folder with checkpoint_best.pt or checkpoint_last.pt (the first that exists)",
     ).completer = specs
     parser.add_argument("--atlas", action="store_true", help="one picture of all methods")
     parser.add_argument(

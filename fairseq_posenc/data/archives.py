@@ -138,7 +138,7 @@ class Store:
         )
 
     def _difference(self, archive: Archive, path: Path) -> str:
-        """Return how a file differs from the expected size or checksum. Return an empty string if there is no difference."""
+        """Return how a file differs from the expected size or checksum. Return "" if size and checksum agree."""
         expected = self.expected(archive)
         if self.checksums is None and archive.size and path.stat().st_size != archive.size:
             return f"{path.stat().st_size:,} bytes instead of {archive.size:,}"

@@ -63,7 +63,7 @@ def leads(edges: np.ndarray, count: int) -> np.ndarray:
 
 
 def distances(joined: np.ndarray) -> np.ndarray:
-    """Return the number of edges of the shortest path from word i to word j, or FAR if there is no path: [n, n]."""
+    """Return the number of edges of the shortest path from word i to word j, or FAR if no path exists: [n, n]."""
     found = np.where(joined, 1, FAR)
     np.fill_diagonal(found, 0)
     for word in range(len(found)):  # Floyd-Warshall: also allow paths through this word

@@ -89,7 +89,7 @@ def _beside_methods(size: Size) -> Iterator[tuple[str, Architecture]]:
 
 
 def beside_methods() -> list[str]:
-    """Return the names of the architectures that are not named after a method. The names contain no size."""
+    """Return the names of the architectures that are not named after a method. The names do not contain a size."""
     return [name for name, _ in _beside_methods(SIZES[""])]
 
 

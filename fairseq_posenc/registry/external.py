@@ -107,7 +107,7 @@ def _of_entry_points() -> Iterator[Source]:
 
 
 def _path_of(name: str) -> Path | None:
-    """Return the file of a module without importing the module. Return None if there is no such file."""
+    """Return the file of a module without importing the module. Return None if the file does not exist."""
     first, *rest = name.split(".")
     spec = importlib.util.find_spec(first)
     if spec is None or spec.origin is None:

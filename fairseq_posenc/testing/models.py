@@ -121,7 +121,7 @@ def batch(rows: list[Tensor], side: str = "right", extra: int = 0) -> Tensor:
 
 
 def describe(words: Tensor) -> Sentence:
-    """Return a random tree, graph and reordering for the tokens of a sentence. Equal tokens lead to an equal result."""
+    """Return a random tree, graph and reordering for the tokens of a sentence. The result depends only on the tokens."""
     return examples.random_sentence(words.tolist())
 
 

@@ -84,12 +84,12 @@ read_trees() { # PART...: convert the trees in TEXT/PART.SOURCE.conllu to side f
   for part in "$@"; do posenc side trees "$text/$part.$SOURCE.conllu" "$text/$part.$SOURCE" --edges "$EDGES"; done
 }
 
-binarise_side_files() { # TEST_PART...: convert the side files of all parts to binary files. They are next to the source text
+binarise_side_files() { # TEST_PART...: convert the side files next to the source text to binary files, for all parts
   local tests
   join_prefixes "" "$@"
   posenc side binarise "$data" --source-lang "$SOURCE" --target-lang "$TARGET" --trainpref "$text/train" --validpref "$text/valid" \
     --testpref "$tests" --subwords "$(joining)" --subwords-in .sub
-  rm -f "$data/.side-files.done" # a stamp of an earlier version. fairseq could read its name as the languages side-files
+  rm -f "$data/.side-files.done" # a stamp of an earlier version. fairseq could read the languages "side" and "files" from its name
 }
 
 join_prefixes() { # ENDING PART...: set `tests` to the prefixes of all parts, separated by commas for fairseq

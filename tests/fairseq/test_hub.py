@@ -103,8 +103,12 @@ def test_a_call_does_not_use_the_beam_size_of_an_earlier_call(subwords):
 
 
 @pytest.mark.slow
-def test_alignments_of_a_method_without_attention_weights_are_refused(fairseq, tmp_path):
-    fairseq.train("posenc_sinusoidal_tiny", tmp_path, "--cross-position", "gaussian").succeeded()
+@pytest.mark.parametrize(
+    ("options", "subject"),
+    [(["--cross-position", "gaussian"], "gaussian"), (["--decoder-layers", 0], "a decoder without layers")],
+)
+def test_alignments_without_attention_weights_are_refused(fairseq, tmp_path, options, subject):
+    fairseq.train("posenc_sinusoidal_tiny", tmp_path, *options).succeeded()
     hub = posenc.PositionTransformer.from_pretrained(str(tmp_path), "checkpoint_last.pt", str(fairseq.data))
-    with pytest.raises(SystemExit, match="--print-alignment: gaussian computes no attention weights"):
+    with pytest.raises(SystemExit, match=f"--print-alignment: {subject} computes no attention weights"):
         hub.generate([hub.encode("a b")], print_alignment="hard")

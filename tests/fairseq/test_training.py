@@ -273,3 +273,9 @@ def test_a_copy_of_a_folder_resumes(fairseq, shaw, tmp_path):
     shutil.copy(shaw, tmp_path / "checkpoint_last.pt")
     options = ["--encoder-layers", 2, "--decoder-layers", 2, "--share-all-embeddings", "--max-update", 61, "--dropout", 0]
     assert "@ 60 updates" in fairseq.train("posenc_shaw_tiny", tmp_path, *options).succeeded()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_stack_without_layers_trains(fairseq, tmp_path, side):
+    fairseq.train("posenc_sinusoidal_tiny", tmp_path, f"--{side}-layers", 0).succeeded()

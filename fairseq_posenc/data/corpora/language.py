@@ -234,7 +234,7 @@ def draw_sentence(rng: Random, lexicon: Lexicon, clauses: int) -> Sentence:
 
 
 def clauses(lengths: tuple[int, int]) -> Sequence[int]:
-    """Return the allowed numbers of clauses of a sentence. One of these numbers is drawn for each sentence.
+    """Return the numbers of clauses that a sentence can have. One of these numbers is drawn for each sentence.
 
     `lengths` are the minimum and maximum number of words of a sentence. A clause has at least 3 words, and seldom more than
     20 words.

@@ -52,7 +52,7 @@ Text = dict[str, list[str]]  # language -> lines
 
 
 def read(source: Source, languages: tuple[str, str], more_tests: Sequence[str] = ()) -> dict[str, Text]:
-    """Return a mapping from part ("train", ...) to its unchanged text. For Multi30k-uk, there is no part "valid"."""
+    """Return a mapping from part ("train", ...) to its unchanged text. Multi30k-uk does not have the part "valid"."""
     if source.get("train.json"):
         parts = ("train", "test", *more_tests)
         return {part: _read_json(source, f"{_file(part)}.json", languages) for part in parts}

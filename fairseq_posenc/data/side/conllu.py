@@ -107,7 +107,7 @@ def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
 
 
 def multiword_at(block: Block, number: int) -> str | None:
-    """Return the form of the multiword token that contains a word. Return None if there is no such token."""
+    """Return the form of the multiword token that contains a word. Return None if the word is not part of one."""
     for token in _tokens(block):
         if isinstance(token["id"], tuple) and token["id"][1] == "-" and token["id"][0] <= number <= token["id"][2]:
             return token["form"]

@@ -115,7 +115,7 @@ def _checked(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
 
 
 def _root(members: list[tarfile.TarInfo]) -> str:
-    """Return the name of the single folder that contains all files of the archive. Return "" if there is no such folder."""
+    """Return the name of the single folder that contains all files of the archive. Return "" if the files are not in one."""
     paths = [PurePosixPath(member.name) for member in members]
     first = {path.parts[0] for path in paths if path.parts}
     inside = all(len(path.parts) > 1 or member.isdir() for path, member in zip(paths, members))

@@ -20,11 +20,12 @@ def with_alignments(build_generator):
         if getattr(args, "print_alignment", None):
             for model in models:
                 positions = getattr(model.decoder, "cross_position", None)
-                if positions is not None and positions.uses("attend", model.decoder.num_layers - 1):
-                    name = next(method.card.name for method in positions.methods if "attend" in method.hooks)
+                layers = getattr(model.decoder, "num_layers", 0)
+                if positions is not None and (layers == 0 or positions.uses("attend", layers - 1)):
+                    names = (method.card.name for method in positions.methods if "attend" in method.hooks)
                     raise Refusal(
-                        f"--print-alignment: {name} computes no attention weights in the last layer of cross-attention. "
-                        "Expected another method at site cross. Remove --print-alignment."
+                        f"--print-alignment: {next(names, 'a decoder without layers')} computes no attention weights. "
+                        "Expected softmax cross-attention in the last layer. Remove --print-alignment."
                     )
                 model.decoder.need_attn = True
         return build_generator(self, models, args, *rest, **kwargs)
