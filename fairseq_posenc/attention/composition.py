@@ -111,7 +111,7 @@ def _refuse_two_rotations(users: Users) -> None:
 
 def _refuse_content_beside_rotation(users: Users) -> None:
     rotating = [method.card.name for method in users.get("rotate", ())]
-    content = [method for method in users.get("rescale", ()) if method.rescale_reads == "content"]
+    content = [method for method in users.get("rescale", ()) if method.rescale_reads in ("content", "vectors")]
     readers = [method.card.name for method in [*users.get("content_scores", ()), *content]]
     reading = [name for name in readers if name not in rotating]
     if rotating and reading:

@@ -344,7 +344,8 @@ class Attention(nn.Module):
     def unmasked(positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor) -> Tensor:
         """Return the scaled scores before any bias and mask: [B, H, T, S]. The scores are not converted to float32."""
         scaled = positions.scale_product(q, ctx)
-        scores = (scaled * ctx.scale) @ k.transpose(-1, -2)
+        unread = any(method.rescale_reads == "vectors" for method, _ in positions.using("rescale", ctx))
+        scores = q.new_empty(0) if unread else (scaled * ctx.scale) @ k.transpose(-1, -2)
         scores = positions.apply_chain("rescale", scores, scaled, k, ctx=ctx)
         content = positions.sum_terms("content_scores", q, k, ctx=ctx)
         if content is not None:

@@ -40,10 +40,11 @@ class PositionMethod(nn.Module):
     per_layer: bool = False
     #: whether `bias` or `rotate` reads ctx.inputs, ctx.tokens or ctx.side; decoding can then not compute the bias in advance
     content_dependent: bool = False
-    #: input of `rescale`: "positions", "scores", or "content" (queries and keys). With "positions", `rescale` multiplies the
-    #: scores by a factor that depends only on positions. "weights": `rescale` returns logarithms of attention weights. Then no
-    #: method in the same layer can add terms to the scores
-    rescale_reads: Literal["positions", "scores", "content", "weights"] = "positions"
+    #: input of `rescale`: "positions", "scores", "content" (scores, queries and keys), or "vectors" (only queries and keys).
+    #: With "positions", `rescale` multiplies the scores by a factor that depends only on positions. With "vectors", the product
+    #: of queries and keys is not computed, and `rescale` receives an empty tensor as scores. "weights": `rescale` returns
+    #: logarithms of attention weights. Then no method in the same layer can add terms to the scores
+    rescale_reads: Literal["positions", "scores", "content", "vectors", "weights"] = "positions"
     #: "integer": hooks need integer positions, for example as row numbers of a table. "fractional": `positions` returns fractions
     #: in training
     position_type: Literal["any", "integer", "fractional"] = "any"
@@ -220,6 +221,11 @@ class PositionMethod(nn.Module):
         """
         return nn.Parameter(torch.zeros(*owners(share, self.dims), *shape))
 
-    def of_layer(self, parameter: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return the part of a parameter that this layer uses: [L or 1, ...] -> [...]."""
-        return parameter[0] if parameter.size(0) == 1 else ctx.store.parts(parameter)[ctx.layer]
+    def of_layer(self, parameter: Tensor, ctx: AttentionContext, *, float32: bool = False) -> Tensor:
+        """Return the part of a parameter that this layer uses: [L or 1, ...] -> [...].
+
+        Args:
+            float32: whether to convert half precision to float32. All layers use the result of one conversion.
+        """
+        dtype = torch.promote_types(parameter.dtype, torch.float32) if float32 else parameter.dtype
+        return parameter[0].to(dtype) if parameter.size(0) == 1 else ctx.store.parts(parameter, dtype)[ctx.layer]

@@ -60,15 +60,15 @@ class ForwardStore:
             self._made[key] = make()
         return self._made[key]
 
-    def parts(self, parameter: Tensor) -> tuple[Tensor, ...]:
-        """Return the parts of a parameter along its first axis: [L, ...] -> L tensors [...].
+    def parts(self, parameter: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """Convert a parameter to `dtype`, and return its parts along the first axis: [L, ...] -> L tensors [...].
 
-        All layers use the result of one `unbind` call, so that the backward pass combines the gradients of all layers once. With
-        one call per layer, the backward pass would compute a gradient of the whole parameter for every layer. Results under
-        torch.no_grad are stored separately. Activation checkpointing can compute a layer first without gradients, and then with
-        gradients.
+        All layers use the result of one conversion and one `unbind` call, so that the backward pass combines the gradients of
+        all layers once. With one call per layer, the backward pass would compute a gradient of the whole parameter for every
+        layer. Results under torch.no_grad are stored separately. Activation checkpointing can compute a layer first without
+        gradients, and then with gradients.
         """
-        return self.once((parameter, torch.is_grad_enabled()), lambda: parameter.unbind(0))
+        return self.once((parameter, dtype, torch.is_grad_enabled()), lambda: parameter.to(dtype).unbind(0))
 
     def hand_over(self, key: Hashable, tensor: Tensor) -> None:
         """Keep a tensor for one later call of `take`."""

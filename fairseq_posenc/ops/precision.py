@@ -9,9 +9,14 @@ from torch import Tensor
 _LINEAR_FROM = 40
 
 
-def at_least_float32(x: Tensor) -> Tensor:
-    """Return the tensor in float32, or unchanged if its type is wider."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+def at_least_float32(x: Tensor, *, contiguous: bool = False) -> Tensor:
+    """Return the tensor in float32, or unchanged if its type is float32 or wider.
+
+    Args:
+        contiguous: whether a converted tensor is contiguous in memory, so that products need no other copy.
+    """
+    memory = torch.contiguous_format if contiguous else torch.preserve_format
+    return x.to(torch.promote_types(x.dtype, torch.float32), memory_format=memory)
 
 
 def softplus(x: Tensor) -> Tensor:

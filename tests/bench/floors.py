@@ -164,12 +164,14 @@ FLOORS = {
             # the network: two products that add a matrix, the activation, a sum, the product of the first weight with the bias
             # of the base method (kerple_log), and the gradients of all these operators
             + 16
-            # conversions of the scores and of four weights, in the forward and in the backward pass
-            + 10
+            # conversions of the scores, in the forward and in the backward pass
+            + 2
             # operators of the base method (kerple_log), and of the sums over diagonals. The base method has two scalars per
             # head in the decoder, and four scalars per head in the encoder
             + 18
-        ),
+        )
+        # each stack converts six parameters in both passes, and combines the gradients of its layers
+        + 2 * 6 * 3,
     ),
     "huang3": Floor(
         2,

@@ -53,6 +53,14 @@ def test_a_mask_for_a_kernel_of_its_own_is_refused(case):
     assert built(x, source, source)[0].isfinite().all()
 
 
+@pytest.mark.parametrize("case", [case for case in all_cases() if "rescale" in case.method().hooks], ids=str)
+def test_the_product_is_computed_only_for_methods_that_read_it(case, monkeypatch):
+    received, rescale = [], type(case.method()).rescale
+    monkeypatch.setattr(type(case.method()), "rescale", lambda *given: received.append(given[1]) or rescale(*given))
+    attention(case)(*[*inputs(case), inputs(case)[1]])
+    assert [scores.numel() == 0 for scores in received] == [case.method().rescale_reads == "vectors"]
+
+
 @pytest.mark.parametrize("spec", ["none", "t5", "disan", "shaw"])
 def test_masks_of_both_kinds_agree(spec):
     """A boolean mask and a mask of minus infinities hide the same keys."""

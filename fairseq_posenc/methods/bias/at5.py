@@ -89,12 +89,12 @@ class AdaptiveT5(PositionMethod):
 
     def borders(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
         """Return alpha and gamma, [H or 1, sides] each."""
-        alpha = 1 + (self.options.buckets - 2) * at_least_float32(self.of_layer(self.exact, ctx)).sigmoid()
-        growth = at_least_float32(self.of_layer(self.largest, ctx)).squeeze(-1).exp()
+        alpha = 1 + (self.options.buckets - 2) * self.of_layer(self.exact, ctx, float32=True).sigmoid()
+        growth = self.of_layer(self.largest, ctx, float32=True).squeeze(-1).exp()
         return alpha, alpha + 1 + self.initial_range * growth
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        weight = at_least_float32(self.of_layer(self.weight, ctx))  # [H or 1, sides, B]
+        weight = self.of_layer(self.weight, ctx, float32=True)  # [H or 1, sides, B]
         alphas, gammas = self.borders(ctx)
 
         def values(delta: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class RunningSum(PositionMethod):
     def increments(self, x: Tensor, weight: Tensor, bias: Tensor, ctx: AttentionContext) -> Tensor:
         """Return x_t W + b: [B, T, C] -> [B, H or 1, T]."""
         return (
-            at_least_float32(x) @ at_least_float32(self.of_layer(weight, ctx)).mT + at_least_float32(self.of_layer(bias, ctx))
+            at_least_float32(x) @ self.of_layer(weight, ctx, float32=True).mT + self.of_layer(bias, ctx, float32=True)
         ).transpose(-1, -2)
 
     def running(self, steps: Tensor, ctx: AttentionContext) -> Tensor:

@@ -115,7 +115,7 @@ class Dape(PositionMethod):
         If all sentences have the same bias, the product of W_1 and the bias is computed once for all sentences.
         """
         given = self.first_weight, self.first_bias, self.second_weight, self.second_bias
-        w_1, b_1, w_2, b_2 = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in given)
+        w_1, b_1, w_2, b_2 = (self.of_layer(parameter, ctx, float32=True) for parameter in given)
         rows, heads = scores.shape[:2]
         of_scores, *of_biases = w_1.squeeze(-1).split(heads, 1)
         b_1, b_2 = b_1[:, None], b_2[:, None, None]
@@ -137,7 +137,7 @@ class Dape(PositionMethod):
 
         A kernel reads zeros before the first key, after the last key, and at masked keys.
         """
-        weight, bias = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (weight, bias))
+        weight, bias = (self.of_layer(parameter, ctx, float32=True) for parameter in (weight, bias))
         x = x if masked is None else x.masked_fill(masked, 0.0)
         return F.conv2d(x, weight.unsqueeze(-2), bias, padding=(0, weight.size(-1) // 2))
 

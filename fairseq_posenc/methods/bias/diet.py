@@ -82,7 +82,7 @@ class DietRelative(_Diet):
         self.table = self.parameter_table(2 * dims.max_distance + 1, share=options.share)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        return from_table(at_least_float32(self.of_layer(self.table, ctx)), ctx.queries, ctx.keys)
+        return from_table(self.of_layer(self.table, ctx, float32=True), ctx.queries, ctx.keys)
 
 
 class DietAbsolute(_Diet):

@@ -96,4 +96,4 @@ class DufterRelative(PositionMethod):
         nn.init.normal_(self.table, std=(2 / (1 + dims.max_distance)) ** 0.5 / 2)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        return from_table(at_least_float32(self.of_layer(self.table, ctx)), ctx.queries, ctx.keys)
+        return from_table(self.of_layer(self.table, ctx, float32=True), ctx.queries, ctx.keys)

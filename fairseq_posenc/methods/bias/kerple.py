@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option, shared_by_layers
 from ...ops.distances import by_distance
-from ...ops.precision import at_least_float32
 
 _LEAST = 0.01
 
@@ -46,24 +45,28 @@ class _Kerple(PositionMethod):
             self.rate.copy_(_softplus_inverse(0.99 * torch.rand_like(self.rate)))
 
     def raw_power(self, power: Tensor) -> Tensor:
-        """Return the raw value of p, which the parameter self.power contains. The method `penalty` computes p from this value.
+        """Return the raw value of p, which the parameter self.power contains. The method `scalars` computes p from this value.
 
         The argument `power` is p.
         """
         return _softplus_inverse(power - _LEAST)
 
-    def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
-        """Return the penalty at each distance. The argument `distance` is at least 0."""
+    def scalars(self, power: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the scalars of all heads from their raw values. Return -p and a. For the power form, return p and -a."""
+        raise NotImplementedError
+
+    def of_distance(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
+        """Return the bias at each distance, which is at most 0. `distance` is at least 0. See `scalars` for the scalars."""
         raise NotImplementedError
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        power, rate = (at_least_float32(self.of_layer(x, ctx)) for x in (self.power, self.rate))  # [H or 1, sides] each
+        power, rate = self.scalars(*(self.of_layer(x, ctx, float32=True) for x in (self.power, self.rate)))  # [H or 1, sides]
 
         def values(delta: Tensor) -> Tensor:
-            distance = delta.abs().to(power.dtype)
+            distance = ctx.once(self, lambda: delta.abs().to(power.dtype))  # the layers have equal distances
             shape = (-1, *[1] * delta.dim())
-            sides = [self.penalty(distance, p.view(shape), a.view(shape)) for p, a in zip(power.unbind(-1), rate.unbind(-1))]
-            return -sides[0] if len(sides) == 1 else -torch.where(delta <= 0, sides[0], sides[1])
+            sides = [self.of_distance(distance, p.view(shape), a.view(shape)) for p, a in zip(power.unbind(-1), rate.unbind(-1))]
+            return sides[0] if len(sides) == 1 else torch.where(delta <= 0, sides[0], sides[1])
 
         return by_distance(ctx.queries, ctx.keys, values)
 
@@ -102,8 +105,11 @@ class KerpleLog(_Kerple):
         default_specs={"encoder": "kerple_log:sides=apart"},
     )
 
-    def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
-        return (_LEAST + F.softplus(power)) * torch.log1p((_LEAST + F.softplus(rate)) * distance)
+    def scalars(self, power: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        return -_LEAST - F.softplus(power), _LEAST + F.softplus(rate)
+
+    def of_distance(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
+        return power * torch.log1p(rate * distance)
 
 
 class KerplePower(_Kerple):
@@ -130,11 +136,13 @@ class KerplePower(_Kerple):
     def raw_power(self, power: Tensor) -> Tensor:
         return torch.logit((power - _LEAST) / (2 - _LEAST))
 
-    def penalty(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
-        exponent = _LEAST + (2 - _LEAST) * power.sigmoid()
+    def scalars(self, power: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        return _LEAST + (2 - _LEAST) * power.sigmoid(), -_LEAST - F.softplus(rate)
+
+    def of_distance(self, distance: Tensor, power: Tensor, rate: Tensor) -> Tensor:
         # 0^p is 0, and ln 0 would make the gradient NaN
-        raised = torch.where(distance > 0, torch.exp(exponent * distance.clamp(min=1e-30).log()), 0.0)
-        return (_LEAST + F.softplus(rate)) * raised
+        raised = torch.where(distance > 0, torch.exp(power * distance.clamp(min=1e-30).log()), 0.0)
+        return rate * raised
 
 
 def _softplus_inverse(x: Tensor) -> Tensor:

@@ -132,13 +132,13 @@ class Localness(PositionMethod):
 
     def _hidden(self, weight: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:
         """Return tanh(W x) of each head: [B, H, T, D] -> [B, H, T, D], in float32 or wider."""
-        return (at_least_float32(x) @ at_least_float32(self.of_layer(weight, ctx)).mT).tanh()
+        return (at_least_float32(x) @ self.of_layer(weight, ctx, float32=True).mT).tanh()
 
     def _gate(self, vector: Tensor, hidden: Tensor | None, ctx: AttentionContext) -> Tensor:
         """Return sigmoid(u . hidden): [B, H, T, D] -> [B, H, T, 1]."""
         if hidden is None:
             raise ValueError("no hidden units")
-        return (hidden @ at_least_float32(self.of_layer(vector, ctx)).unsqueeze(-1)).sigmoid()
+        return (hidden @ self.of_layer(vector, ctx, float32=True).unsqueeze(-1)).sigmoid()
 
     def _sizes(self, ctx: AttentionContext) -> Tensor:
         """Return the number of positions from the first to the last key: [B or 1, 1, T or 1, 1].

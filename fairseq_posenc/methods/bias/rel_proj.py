@@ -73,10 +73,10 @@ class RelativeProjection(PositionMethod):
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         x = at_least_float32(ctx.inputs[0]).unsqueeze(1)  # [B, 1, T, C]
-        read = x @ at_least_float32(self.of_layer(self.weight, ctx))  # [H, C, vectors] -> [B, H, T, vectors]
+        read = x @ self.of_layer(self.weight, ctx, float32=True)  # [H, C, vectors] -> [B, H, T, vectors]
         if self.offset is not None:
-            read = read + at_least_float32(self.of_layer(self.offset, ctx)).unsqueeze(-2)
-        bank, reach = at_least_float32(self.of_layer(self.bank, ctx))[0], self.options.reach  # [vectors, R or 2R - 1]
+            read = read + self.of_layer(self.offset, ctx, float32=True).unsqueeze(-2)
+        bank, reach = self.of_layer(self.bank, ctx, float32=True)[0], self.options.reach  # [vectors, R or 2R - 1]
         # one column per distance from -R to R. Columns without a learned value are 0
         curves = nn.functional.pad(bank, (1, 2 * reach - bank.size(1)))
 

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.buckets import log_buckets
 from ...ops.distances import by_distance
-from ...ops.precision import at_least_float32
 
 
 class T5(PositionMethod):
@@ -75,7 +74,7 @@ class T5(PositionMethod):
         nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        weight = at_least_float32(self.of_layer(self.weight, ctx))  # [H or 1, buckets]
+        weight = self.of_layer(self.weight, ctx, float32=True)  # [H or 1, buckets]
 
         def values(delta: Tensor) -> Tensor:
             return weight[:, log_buckets(delta, self.options.buckets, self.options.max_distance, self.both_ways)]

@@ -55,7 +55,7 @@ class _Spe(PositionMethod):
 
     def gate(self, ctx: AttentionContext) -> Tensor:
         """Return, for each channel, the weight of the product of query and key without positions: [H, 1, D, 1]."""
-        return at_least_float32(self.of_layer(self.get_parameter("gates"), ctx)).sigmoid()[:, None, :, None]
+        return self.of_layer(self.get_parameter("gates"), ctx, float32=True).sigmoid()[:, None, :, None]
 
     @recurrent
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:

@@ -44,7 +44,7 @@ class _Synthesizer(PositionMethod):
         return scores * (1 - self._balance(ctx))
 
     def _balance(self, ctx: AttentionContext) -> float | Tensor:
-        return 1.0 if self.alpha is None else at_least_float32(self.of_layer(self.alpha, ctx)).sigmoid()
+        return 1.0 if self.alpha is None else self.of_layer(self.alpha, ctx, float32=True).sigmoid()
 
 
 class SynthesizerRandom(_Synthesizer):

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
-from ...ops.precision import at_least_float32
 
 
 class LogLength(PositionMethod):
@@ -94,8 +93,8 @@ class LogLength(PositionMethod):
             return n.log().clamp(min=0.1) / math.log(self.options.length)
         if self.options.form == "floor":
             return 1 + 0.1 * (n / self.options.length).clamp(min=1).log()
-        factor = n.log() * at_least_float32(self.of_layer(self.factor, ctx))[:, None, None]  # [B or 1, H or 1, T or 1, 1]
-        return factor if self.offset is None else factor + at_least_float32(self.of_layer(self.offset, ctx))[:, None, None]
+        factor = n.log() * self.of_layer(self.factor, ctx, float32=True)[:, None, None]  # [B or 1, H or 1, T or 1, 1]
+        return factor if self.offset is None else factor + self.of_layer(self.offset, ctx, float32=True)[:, None, None]
 
     def _keys(self, ctx: AttentionContext) -> Tensor:
         """Return the number of keys of each query, without padding: [B or 1, T or 1]."""

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
 from ...ops.distances import distances, from_table, table_row
-from ...ops.precision import at_least_float32
 from ...ops.relative import key_products, query_products
 
 
@@ -85,7 +84,7 @@ class CompositeAttention(PositionMethod):
         return table_row(delta, self.options.max_distance)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        return from_table(at_least_float32(self.of_layer(self.bias_table, ctx)), ctx.queries, ctx.keys)
+        return from_table(self.of_layer(self.bias_table, ctx, float32=True), ctx.queries, ctx.keys)
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         limit, scale = self.options.max_distance, ctx.scale

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.distances import by_distance
-from ...ops.precision import at_least_float32
 
 
 class DistanceAware(PositionMethod):
@@ -64,7 +63,7 @@ class DistanceAware(PositionMethod):
             nn.init.normal_(scalar, std=0.02)  # different initial values, so that heads differ
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        w, v = (at_least_float32(self.of_layer(scalar, ctx)) for scalar in (self.weight, self.offset))  # [H or 1] each
+        w, v = (self.of_layer(scalar, ctx, float32=True) for scalar in (self.weight, self.offset))  # [H or 1] each
 
         def values(delta: Tensor) -> Tensor:
             slope = torch.tensordot(w, delta.abs().to(w.dtype), 0)

@@ -69,7 +69,7 @@ class GatedAlibi(PositionMethod):
                 nn.init.normal_(vectors, std=dims.head_dim**-0.5)
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        slope = self.slopes.values * F.softplus(at_least_float32(self.of_layer(self.rate, ctx)))  # [H]
+        slope = self.slopes.values * F.softplus(self.of_layer(self.rate, ctx, float32=True))  # [H]
         delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
         total = None
         for vectors, x, axis in ((self.of_key, k, -2), (self.of_query, q, -1)):
@@ -87,5 +87,5 @@ class GatedAlibi(PositionMethod):
         The first side is for keys to the left of the query. If the attention is not causal, the second side is for keys to the
         right. Each side has its own vector u.
         """
-        unit = F.normalize(at_least_float32(self.of_layer(vectors, ctx)), dim=-1)  # [H, sides, D]
+        unit = F.normalize(self.of_layer(vectors, ctx, float32=True), dim=-1)  # [H, sides, D]
         return F.softplus(at_least_float32(unit @ at_least_float32(x).mT) * self.dims.head_dim**-0.5)

@@ -82,7 +82,7 @@ class Huang1(PositionMethod):
         nn.init.ones_(self.factor)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        factor = at_least_float32(self.of_layer(self.factor, ctx))  # [H or 1, reach + 1]
+        factor = self.of_layer(self.factor, ctx, float32=True)  # [H or 1, reach + 1]
 
         def values(delta: Tensor) -> Tensor:
             return factor[:, require_integer(delta).abs().clamp(max=self.reach)]
@@ -122,7 +122,7 @@ class Huang2(PositionMethod):
         nn.init.ones_(self.factor)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        return scores * from_table(at_least_float32(self.of_layer(self.factor, ctx)), ctx.queries, ctx.keys)
+        return scores * from_table(self.of_layer(self.factor, ctx, float32=True), ctx.queries, ctx.keys)
 
 
 class Huang3(PositionMethod):
@@ -151,7 +151,7 @@ class Huang3(PositionMethod):
     )
     position_type = "integer"
 
-    rescale_reads = "content"
+    rescale_reads = "vectors"
 
     def __init__(self, options: _Options, dims: Dims):
         super().__init__(options, dims)

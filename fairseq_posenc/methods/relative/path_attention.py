@@ -74,7 +74,7 @@ class PathAttention(PositionMethod):
         parameters="L * (1 if causal else 2) * ((2 * rank * d if rank else d**2) + conv * d + (d + 1) * h)",
     )
 
-    rescale_reads = "content"
+    rescale_reads = "vectors"
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
@@ -90,7 +90,7 @@ class PathAttention(PositionMethod):
         self.offset = nn.Parameter(torch.zeros(dims.num_layers, sides, dims.num_heads))
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        q, k = at_least_float32(q) * ctx.scale, at_least_float32(k)
+        q, k = at_least_float32(q, contiguous=True) * ctx.scale, at_least_float32(k, contiguous=True)
         query_ids, key_ids = ctx.queries.ids, ctx.keys.ids
         with torch.autocast(q.device.type, enabled=False):
             left = self._reflections(0, ctx)
@@ -111,19 +111,22 @@ class PathAttention(PositionMethod):
         assert ctx.inputs is not None
 
         def of_side(parameter: Tensor) -> Tensor:
-            return at_least_float32(self.of_layer(parameter, ctx)[side])
+            return self.of_layer(parameter, ctx, float32=True)[side]
 
-        x = at_least_float32(ctx.inputs[1])
-        w = x if self.down is None else x @ of_side(self.down)
-        w = without_padding(w @ of_side(self.up), ctx)  # [B, N, C]
+        # one product reads the words for the vectors and for the factors
+        first = self.up if self.down is None else self.down
+        x, tables = at_least_float32(ctx.inputs[1]), torch.cat([of_side(first), of_side(self.weight).mT], 1)
+        w, beta = (x @ tables).split([first.size(-1), self.dims.num_heads], -1)  # [B, N, rank or C] and [B, N, H]
+        w = without_padding(w if self.down is None else w @ of_side(self.up), ctx)  # [B, N, C]
         if self.taps is not None:
             before = None if ctx.state is None else ctx.state.get(f"words{side}")
             w, last = causal_convolution(w, of_side(self.taps), before)
             w = F.silu(w)
             if ctx.state is not None:
                 ctx.state.store_per_row(f"words{side}", last)
-        w = UnitLength.apply(w.unflatten(-1, (self.dims.num_heads, -1))).transpose(1, 2)
-        beta = self.options.beta * (x @ of_side(self.weight).mT + of_side(self.offset)).sigmoid()  # [B, N, H]
+        # [B, N, C] -> [B, H, N, D], contiguous, because three products read w
+        w = UnitLength.apply(w.unflatten(-1, (self.dims.num_heads, -1)).transpose(1, 2).contiguous())
+        beta = self.options.beta * (beta + of_side(self.offset)).sigmoid()
         return w, without_padding(beta, ctx).mT.unsqueeze(-1)
 
 
@@ -136,8 +139,9 @@ def scores_along(
     tensors w [B, H, N, D] and beta [B, H, N, 1] contain the vectors and factors of all tokens, in the order of the tokens.
     """
     passed = (word_ids.unsqueeze(-2) <= late_ids.unsqueeze(-1)).unsqueeze(1)  # [B or 1, 1, T, N]
-    scaled = beta * w
-    of_late, of_early = (late @ w.mT) * passed, _of_early(early, early_ids, -scaled, word_ids)
+    scaled = w * beta
+    # each H subtracts a product. -1 in the mask needs no operator of its own
+    of_late, of_early = (late @ w.mT) * -passed.to(late.dtype), _of_early(early, early_ids, scaled, word_ids)
     # only the entries below the diagonal are read. The row of such an entry belongs to a later token than the column
     system = scaled @ w.mT
     if of_late.size(2) <= of_early.size(3):  # solve as few systems as possible: one per query, or one per key
@@ -150,9 +154,9 @@ def scores_along(
 
 def moved_along(early: Tensor, early_ids: Tensor, w: Tensor, beta: Tensor, word_ids: Tensor) -> Tensor:
     """Return H_n ... H_(s+1) early_s, where n is the last token: [B, H, S, D] -> [B, H, S, D]."""
-    scaled = beta * w
-    of_early = _of_early(early, early_ids, -scaled, word_ids)
-    return early + torch.linalg.solve_triangular(scaled @ w.mT, of_early, upper=False, unitriangular=True).mT @ w
+    scaled = w * beta
+    of_early = _of_early(early, early_ids, scaled, word_ids)
+    return early - torch.linalg.solve_triangular(scaled @ w.mT, of_early, upper=False, unitriangular=True).mT @ w
 
 
 def _of_early(early: Tensor, early_ids: Tensor, scaled: Tensor, word_ids: Tensor) -> Tensor:

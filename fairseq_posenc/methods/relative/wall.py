@@ -49,7 +49,7 @@ class Wall(PositionMethod):
         parameters="L * (d**2 + d)",
     )
 
-    rescale_reads = "content"
+    rescale_reads = "vectors"
 
     def __init__(self, options: MethodOptions, dims: Dims):
         super().__init__(options, dims)
@@ -71,7 +71,7 @@ class Wall(PositionMethod):
     def _sums(self, ctx: AttentionContext) -> Tensor:
         """Return the sums P_s of the class's equation for all keys: [B, H, S, D]."""
         assert ctx.inputs is not None
-        weight, offset = (at_least_float32(self.of_layer(parameter, ctx)) for parameter in (self.weight, self.offset))
+        weight, offset = (self.of_layer(parameter, ctx, float32=True) for parameter in (self.weight, self.offset))
         steps = F.logsigmoid(at_least_float32(ctx.inputs[1]) @ weight + offset)  # [B, N, C], also at padding
         if ctx.key_padding is not None:
             steps = steps.masked_fill(ctx.key_padding[:, -steps.size(1) :, None], 0.0)

@@ -136,9 +136,9 @@ class ContextRope(ContentRotation):
 
     def steps(self, ctx: AttentionContext) -> Tensor:
         assert ctx.inputs is not None
-        weight = at_least_float32(self.of_layer(self.weight, ctx))  # [H, C]
+        weight = self.of_layer(self.weight, ctx, float32=True)  # [H, C]
         raw = (at_least_float32(ctx.inputs[1]) @ weight.mT).mT.contiguous()  # [B, N, C] -> [B, H, N]
         if self.offset is not None:
-            raw = raw + at_least_float32(self.of_layer(self.offset, ctx)).unsqueeze(-1)
+            raw = raw + self.of_layer(self.offset, ctx, float32=True).unsqueeze(-1)
         powers = torch.arange(self.dims.head_dim // 2, device=raw.device)
         return (-torch.log1p(F.softplus(raw)).unsqueeze(-1) * powers).exp()  # f^i: [B, H, N, pairs]

@@ -20,7 +20,6 @@ from ...core import (
 )
 from ...ops.constants import Constants
 from ...ops.kernels.polar import PolarCoordinates
-from ...ops.precision import at_least_float32
 from ...ops.sinusoids import Frequencies, frequencies
 
 
@@ -93,7 +92,7 @@ class Pope(PositionMethod):
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         angles, waves = ctx.once((self, at), lambda: self._with_waves(self._angles(at)))  # [B or 1, 1, T, width]
         if which == "key":
-            phase = at_least_float32(self.of_layer(self.phase, ctx)).unsqueeze(-2)  # [H or 1, width] -> [H or 1, 1, width]
+            phase = self.of_layer(self.phase, ctx, float32=True).unsqueeze(-2)  # [H or 1, width] -> [H or 1, 1, width]
             angles, waves = self._with_waves(angles + phase)
         if self.width == x.size(-1):
             return PolarCoordinates.apply(x, angles, waves)

@@ -22,7 +22,6 @@ from ...core import (
     option,
 )
 from ...ops.kernels.angle_rotation import rotate_by
-from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import SinusoidTable, frequencies
 
@@ -135,7 +134,7 @@ class Rope(PositionMethod):
 
     def _angles(self, at: Positions, ctx: AttentionContext) -> Tensor:
         """Return the angles [B or 1, H or 1, T, pairs], in float32 or wider."""
-        frequency = (at_least_float32(self.of_layer(self.get_parameter("log_frequency"), ctx)) / _STEPS).exp()  # [H or 1, pairs]
+        frequency = (self.of_layer(self.get_parameter("log_frequency"), ctx, float32=True) / _STEPS).exp()  # [H or 1, pairs]
         ids = at.ids.to(frequency.dtype)[:, None, :, None]  # [B or 1, T] -> [B or 1, 1, T, 1]
         return ids * frequency.unsqueeze(-2)
 

@@ -91,7 +91,7 @@ class RopeScaled(PositionMethod):
         extended_sites=("cross",),
     )
 
-    rescale_reads = "content"
+    rescale_reads = "vectors"
 
     def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)

@@ -82,7 +82,7 @@ class SelectiveRope(ContentRotation):
 
     def steps(self, ctx: AttentionContext) -> Tensor:
         def own(parameter: Tensor) -> Tensor:
-            return at_least_float32(self.of_layer(parameter, ctx))
+            return self.of_layer(parameter, ctx, float32=True)
 
         assert ctx.inputs is not None
         x = UnitLength.apply(ctx.inputs[1].unflatten(-1, (self.dims.num_heads, -1))).flatten(-2)  # [B, N, C]

@@ -19,7 +19,6 @@ from ...core import (
     shared_by_layers,
 )
 from ...ops.graphs import FAR, distances, joined_by
-from ...ops.precision import at_least_float32
 from ...ops.trees import by_token
 
 #: _NO_WAY is the value of `FAR`, written as a literal because cards consist of literals. Values above _IN_WORD are offsets
@@ -103,7 +102,7 @@ class Graformer(PositionMethod):
         self.table = self.parameter_table(2 * options.max_distance + 2 + 2 * options.max_offset, share=options.share)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        table = at_least_float32(self.of_layer(self.table, ctx))  # [H or 1, buckets]
+        table = self.of_layer(self.table, ctx, float32=True)  # [H or 1, buckets]
         buckets = ctx.once((self, "buckets"), lambda: self._buckets(ctx.side["graformer_distance"].long()))
         return table[:, buckets].transpose(0, 1)  # [H or 1, B, S, S] -> [B, H or 1, S, S]
 
