@@ -9,6 +9,7 @@ from fairseq_posenc.core.hooks import BEFORE_LAYERS
 from fairseq_posenc.host.models.layers.transformer import Masks
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import checks_decoding
+from fairseq_posenc.testing.cases import builds
 from fairseq_posenc.testing.models import (
     batch,
     build,
@@ -89,6 +90,17 @@ def _layer_output(model, stack: str, layer: int) -> torch.Tensor:
 def test_one_layer_runs_like_any(case):
     checks_decoding.check_incremental(limited(case, "1"))
     checks_decoding.check_padding(limited(case, "1"))
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize(
+    "case", [case for case in defaults() if case.site == "decoder" and "bias" in case.method().hooks], ids=str
+)
+def test_decoding_beside_a_layer_that_reads_content(case, layer):
+    """Decoding can compute a bias for several steps at once, but not in a layer with a bias that reads content."""
+    spec = f"{case.spec}+cable:layers={layer}"
+    if case.name != "cable" and builds(spec, case.site):
+        checks_decoding.check_incremental(Case(spec, case.site))
 
 
 @pytest.mark.parametrize("case", [case for case in defaults() if case not in LATER], ids=str)

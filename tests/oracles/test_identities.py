@@ -368,7 +368,9 @@ def test_deberta_emd_adds_positions_to_queries(site):
     close(ours.scores(x, x).detach(), expected.detach(), atol=1e-9)
 
 
-@pytest.mark.parametrize("spec", ["deberta:share_key=true", "deberta:share_key=true,terms=c2p", "tener:key=identity"])
+@pytest.mark.parametrize(
+    "spec", ["deberta:share_key=true", "deberta:share_key=true,terms=c2p", "tener:key=identity", "shortformer"]
+)
 def test_keys_of_another_width_are_refused_at_building(spec):
     given = dataclasses.replace(SMALL, key_embed_dim=24).at("cross")
     with pytest.raises(PositionError, match=r"queries have width 16 and keys have width 24"):

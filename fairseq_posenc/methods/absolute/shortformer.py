@@ -2,7 +2,17 @@
 
 from torch import Tensor
 
-from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, Positions, Projection, acts_on
+from ...core import (
+    AttentionContext,
+    Dims,
+    MethodCard,
+    MethodOptions,
+    PositionError,
+    PositionMethod,
+    Positions,
+    Projection,
+    acts_on,
+)
 from ...ops.sinusoids import SinusoidTable
 
 
@@ -18,6 +28,7 @@ class Shortformer(PositionMethod):
         * In cross-attention, queries use P of the target position, and keys use P of the source position.
         * Positions count from the start of the sentence. The authors' cache of the previous segment of text is not implemented.
     Cost: no parameters. Each layer adds sinusoids to the inputs of queries, and to the inputs of keys.
+    Raises: PositionError for keys and queries of different widths.
     """
 
     card = MethodCard(
@@ -37,6 +48,11 @@ class Shortformer(PositionMethod):
 
     def __init__(self, options: MethodOptions, dims: Dims):
         super().__init__(options, dims)
+        if dims.key_width != dims.embed_dim:
+            raise PositionError(
+                f"shortformer: queries have width {dims.embed_dim} and keys have width {dims.key_width}. Expected equal widths. "
+                "Use the same --encoder-embed-dim and --decoder-embed-dim."
+            )
         rows = max(dims.max_positions, dims.max_key_positions)
         self.table = SinusoidTable(rows, dims.embed_dim, "halves", "fairseq", origin=dims.padding_idx + 1)
 

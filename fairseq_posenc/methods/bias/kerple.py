@@ -63,7 +63,8 @@ class _Kerple(PositionMethod):
         power, rate = self.scalars(*(self.of_layer(x, ctx, float32=True) for x in (self.power, self.rate)))  # [H or 1, sides]
 
         def values(delta: Tensor) -> Tensor:
-            distance = ctx.once(self, lambda: delta.abs().to(power.dtype))  # the layers have equal distances
+            # layers can have different positions in decoding, where a layer computes its bias for several steps
+            distance = ctx.once((self, ctx.queries, ctx.keys), lambda: delta.abs().to(power.dtype))
             shape = (-1, *[1] * delta.dim())
             sides = [self.of_distance(distance, p.view(shape), a.view(shape)) for p, a in zip(power.unbind(-1), rate.unbind(-1))]
             return sides[0] if len(sides) == 1 else torch.where(delta <= 0, sides[0], sides[1])
