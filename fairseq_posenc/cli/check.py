@@ -67,10 +67,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.contract or any(map(_is_path, args.methods)):
         return _keep_contract(args.methods)
-    size = SIZES["" if args.size == "base" else f"_{args.size}"]
+    suffix = "" if args.size == "base" else f"_{args.size}"
+    size = SIZES[suffix]
     dims = Dims(size.embed_dim, size.heads, size.layers, args.length, args.length, relations=_RELATIONS)
     kinds = KINDS if args.side_files is None else args.side_files
-    for name, specs in check(args.methods, None if args.cards_only else dims, kinds, args.only_readers).items():
+    for name, specs in check(args.methods, None if args.cards_only else dims, kinds, args.only_readers, suffix).items():
         inputs = any(registry.card(method.name).side_inputs for method in methods_of(specs))
         read = [f"side {' '.join(sorted(side_files(specs))) or 'none'}"] if inputs else []
         print(name, *(f"{site} {spec}" for site, spec in specs.items()), *read, sep="\t")
@@ -78,12 +79,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(
-    methods: list[str], dims: Dims | None, kinds: Sequence[str] = KINDS, only_readers: bool = False
+    methods: list[str], dims: Dims | None, kinds: Sequence[str] = KINDS, only_readers: bool = False, size: str = ""
 ) -> dict[str, dict[str, str]]:
     """Return the spec at every site of each method. Raise one PositionError with all problems.
 
     `dims` contains the sizes of the model. If `dims` is None, no method is built. `kinds` contains the available kinds of side
-    files. With `only_readers`, the name "all" includes only methods that read a side file.
+    files. With `only_readers`, the name "all" includes only methods that read a side file. `size` is a key of `SIZES`.
     """
     checked: dict[str, dict[str, str]] = {}
     problems: list[str] = []
@@ -91,7 +92,7 @@ def check(
     for name, from_all in _expand(methods):
         plain = name.removesuffix(RANDOM)
         try:
-            specs = specs_of(plain)
+            specs = specs_of(plain, size)
             read = side_files(specs)
             if only_readers and from_all and not read:
                 continue
@@ -173,15 +174,16 @@ def side_files(specs: dict[str, str]) -> set[str]:
     return {kind for method in methods_of(specs) for kind in registry.card(method.name).side_files(method.options)}
 
 
-def specs_of(name: str) -> dict[str, str]:
+def specs_of(name: str, size: str = "") -> dict[str, str]:
     """Return the spec at every site.
 
     `name` is a spec, specs of single sites (encoder=SPEC;cross=SPEC), or an architecture posenc_NAME or posenc_NAME:OPTIONS.
+    `size` is a key of `SIZES`. The specs of some architectures name layers, and therefore depend on the size.
     """
     if not name.startswith(PREFIX):
         return sites_of(name)
     plain, colon, options = name.partition(":")
-    found, own = dict(architecture(plain).specs), plain.removeprefix(PREFIX)
+    found, own = dict(architecture(plain, size).specs), plain.removeprefix(PREFIX)
     if not colon:
         return found
     pieces = {site: spec.split("+") for site, spec in found.items()}

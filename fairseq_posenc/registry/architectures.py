@@ -103,22 +103,23 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
             yield name + suffix, architecture
 
 
-def architecture(name: str) -> Architecture:
-    """Return the architecture with this name.
+def architecture(name: str, size: str = "") -> Architecture:
+    """Return the architecture with this name. `size` is a key of `SIZES`.
 
     Raise PositionError for an unknown name, and for a name that ends with a model size, such as posenc_t5_small. Also raise
     PositionError for posenc_transformer, because users set the specs of posenc_transformer with options.
     """
-    found = dict(architectures()).get(name)
-    size = next((suffix for suffix in SIZES if suffix and name.endswith(suffix)), "")
-    if found is None or name == MODEL or size:
+    known = dict(architectures())
+    found = known.get(name)
+    ending = next((suffix for suffix in SIZES if suffix and name.endswith(suffix)), "")
+    if found is None or name == MODEL or ending:
         try:
             lookup.card(name.removeprefix(PREFIX))
         except PositionError as error:
-            plain = name.removesuffix(size)
-            if size and found is not None and plain != MODEL:
+            plain = name.removesuffix(ending)
+            if ending and found is not None and plain != MODEL:
                 raise PositionError(f"architecture {name!r}: the name contains a size. Expected {plain}.") from None
             raise PositionError(f"architecture {name!r}: {error} Expected {PREFIX}NAME, without a size.") from None
     if found is None:
         raise PositionError(f"architecture {name!r}: no architecture has this name. Expected {PREFIX}NAME, without a size.")
-    return found
+    return known[name + size]

@@ -17,12 +17,14 @@ read_methods() { # set `methods` to the list of rows in METHODS. METHODS may als
   require_rows METHODS "${methods[@]}"
 }
 
-require_rows() { # OPTION ROW...: fail if a row is the name of a file. posenc check would read the file as the code of a method
+require_rows() { # OPTION ROW...: fail if a row is posenc_pnat, or the name of a file, which posenc check would read as code of a method
   local row
   for row in "${@:2}"; do
     [[ ${row%%[:=]*} != */* && $row != *.py && ! -f $row ]] ||
       fail "$1: $row is not a row of a table. Expected specs or architectures, or for METHODS the name of one existing file that" \
         "contains them. For methods of your own, set POSENC_METHODS=FILE.py and use the names of the methods."
+    [[ $row != posenc_pnat ]] ||
+      fail "$1: posenc_pnat is a non-autoregressive model, which needs another task. Remove it, and use recipes/studies/pnat."
   done
 }
 

@@ -6,7 +6,7 @@ phase=all
 
 row_options() { # declare the options of this file
   option PARALLEL whole:1 1 "number of rows (quickstart: number of test sets) that are decoded or scored at the same time"
-  option SHARE text "" "K/N: train, decode and score every N-th row, starting with row K. N machines divide the rows of a table in this way"
+  option SHARE text "" "K/N: train, decode and score every N-th training run, starting with run K. Each seed of a row is a training run. N machines divide the runs of a table in this way"
   [[ -z $SHARE ]] || { [[ $SHARE =~ ^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$ ]] && ((${SHARE%/*} <= ${SHARE#*/})); } ||
     fail "SHARE=${SHARE//$'\n'/ }: not allowed. Expected K/N with K from 1 to N, such as 1/2 on one machine and 2/2 on another."
 }

@@ -64,6 +64,12 @@ def test_an_architecture_has_its_own_spec_at_every_site(capsys):
     ]
 
 
+@pytest.mark.parametrize(("size", "layers"), [("tiny", "0"), ("small", "0/1"), ("base", "0/1/2/4/5")])
+def test_the_layers_of_an_architecture_depend_on_the_size(capsys, size, layers):
+    [[_, encoder, *_]] = lines(capsys, "posenc_rope_window", "--size", size)
+    assert encoder.endswith(f"+window:width=64,layers={layers}")
+
+
 def test_an_architecture_may_be_more_than_its_specs(capsys):
     found = lines(capsys, "posenc_universal", "posenc_universal_halting", "posenc_complex_transformer", "--size", "tiny")
     assert [name for name, *_ in found] == ["posenc_universal", "posenc_universal_halting", "posenc_complex_transformer"]
