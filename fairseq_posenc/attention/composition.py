@@ -22,6 +22,7 @@ def refuse_contradictions(users: Users, projections: frozenset[str], scales: Map
     _refuse_beside_kernel(users)
     _refuse_missing_projections(users, projections)
     _refuse_two_scales(scales)
+    _refuse_factors_of_no_product(users, scales)
     _refuse_order_dependence(users)
     _refuse_terms_beside_weights(users)
     _refuse_mixed_keys(users)
@@ -59,6 +60,17 @@ def _refuse_two_scales(scales: Mapping[str, float]) -> None:
         listed = ", ".join(f"{name} by {value:.4g}" for name, value in scales.items())
         raise PositionError(
             f"{'+'.join(scales)}: the methods scale the product of queries and keys differently ({listed}). Use one of them."
+        )
+
+
+def _refuse_factors_of_no_product(users: Users, scales: Mapping[str, float]) -> None:
+    """Raise PositionError if one method multiplies queries by factors, and another method has the constant scale 0."""
+    without = [name for name, value in scales.items() if value == 0]
+    factors = [method.card.name for method in users.get("scale", ()) if method.card.name not in scales]
+    if without and factors:
+        raise PositionError(
+            f"{without[0]}+{factors[0]}: {without[0]} does not compute the product of queries and keys, so {factors[0]} would "
+            f"have no effect. Expected only one of them. {_APART}"
         )
 
 

@@ -16,8 +16,9 @@ def printed_characters(words: Mapping[str, int], size: int) -> Tensor:
     The symbols <s>, <pad> and </s> have 0 characters. The token <unk> has 5 characters (SentencePiece), or 6 characters
     including a space (subword-nmt). The tokens "▁ab" (SentencePiece) and "ab" (subword-nmt) have 3 characters: two letters
     and a space. The tokens "ab" (SentencePiece) and "ab@@" (subword-nmt) have 2 characters.
+    The tokens are from SentencePiece if more tokens begin with "▁" than end with "@@".
     """
-    sentencepiece = any(word.startswith("▁") for word in words)
+    sentencepiece = sum(word.startswith("▁") for word in words) > sum(word.endswith("@@") for word in words)
     counts = torch.zeros(size, dtype=torch.long)
     for word, index in words.items():
         if word not in _SILENT:

@@ -128,7 +128,13 @@ def test_buckets():
 
 
 @pytest.mark.parametrize(
-    "symbols, words", [("▁a b ▁c d e", ["▁a b", "▁c d e"]), ("a@@ b c d@@ e", ["a@@ b", "c", "d@@ e"]), ("a b", ["a", "b"])]
+    "symbols, words",
+    [
+        ("▁a b ▁c d e", ["▁a b", "▁c d e"]),
+        ("a@@ b c d@@ e", ["a@@ b", "c", "d@@ e"]),
+        ("a@@ b ▁ c", ["a@@ b", "▁", "c"]),
+        ("a b", ["a", "b"]),
+    ],
 )
 def test_words_move_whole(symbols, words):
     pieces = symbols.split()

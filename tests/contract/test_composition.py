@@ -148,6 +148,18 @@ def test_factors_of_queries_multiply_beside_a_constant_scale():
     assert [found.scale(0) for found in positions] == [8**-0.5, 0.5, 0.5]
 
 
+@pytest.mark.parametrize("synthesizer", ["synthesizer_random", "synthesizer_factorised", "synthesizer_dense:form=minus"])
+def test_a_factor_of_queries_is_refused_if_no_product_is_computed(synthesizer):
+    name = synthesizer.split(":")[0]
+    for spec in (f"{synthesizer}+log_length:form=ssmax", f"log_length+{synthesizer}"):
+        message = refusal(Case(spec, "decoder"))
+        assert message is not None and message.startswith(f"{name}+log_length: {name} does not compute the product"), message
+        assert "\n" not in message
+    for allowed_one in ("mix=plus", "layers=0"):
+        other = "log_length:layers=1" if allowed_one == "layers=0" else "log_length"
+        assert refusal(Case(f"synthesizer_random:{allowed_one}+{other}", "decoder")) is None
+
+
 @pytest.mark.parametrize("site", ["encoder", "decoder"])
 @pytest.mark.parametrize("other", ["localness", "localness:window=layer", "grape_a:gate=query", "xl", "shaw", "deberta"])
 def test_factors_of_queries_multiply_only_the_product_of_queries_and_keys(other, site):

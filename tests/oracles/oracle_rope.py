@@ -40,7 +40,7 @@ def score(q, k, t, s, at):
 
     def frequency(i, theta):
         if at["frequencies"] == "learned":
-            return math.exp(at.own("log_frequency")[i] / 16)
+            return theta * math.exp(at.own("log_factor")[i] / 16)
         return theta if kept(i, theta, pairs, at) else 0.0
 
     if at["heads"] is not None and str(at.head) not in at["heads"].split("/"):

@@ -135,6 +135,7 @@ SAYS = {
     "zhu": [
         "average and sum, so that both lead to the same model",
         "eight heads with biases",
+        "the method ignores the label of a root",
     ],
 }
 

@@ -562,6 +562,23 @@ def test_gaussian_densities(ratio, deviation):
     close(mass, np.exp(-(distance**2) / 2) / (deviation * math.sqrt(2 * math.pi)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_normalised_gaussian_reads_the_last_word_from_any_distance(dtype):
+    attn = posenc.build_attention("gaussian:normalise=true", C, H, site="cross").to(dtype)
+    x, padding = torch.randn(6, 1, C).to(dtype), torch.tensor([[False] * 5 + [True]])
+    far = attn(torch.zeros(60, 1, C, dtype=dtype), x, x, key_padding_mask=padding)[0].detach()
+    last = attn.out_proj(attn.v_proj(x[4:5])).detach()  # the other words are at least 14 deviations farther
+    close(far[20:].double(), last.expand_as(far[20:]).double(), atol=1e-3)
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+def test_normalised_gaussian_has_finite_outputs_and_gradients_without_visible_keys(site):
+    attn, x = attention("gaussian:normalise=true", site), torch.randn(4, 2, C).double().requires_grad_()
+    out = attn(x, x, x, key_padding_mask=torch.tensor([[True] * 4, [True] * 2 + [False] * 2]))[0]
+    close(out[:, 0].detach(), attn.out_proj.bias.detach().expand(4, C))
+    assert torch.autograd.grad(out.sum(), x)[0].isfinite().all()
+
+
 @pytest.mark.parametrize("site", ["encoder", "cross"])
 def test_gaussian_means(site):
     mean, t = moment("gaussian", site, 1), np.arange(5, 6)
@@ -806,7 +823,7 @@ def test_xpos_sizes():
     close(1 / xpos.rotate("key", x, at, ctx).norm(dim=-1)[0], zeta, atol=1e-4)
 
 
-@pytest.mark.parametrize("room, last", [(1024, 4000), (6000, 5999), (10**7, 5999)])
+@pytest.mark.parametrize("room, last", [(1024, 4000), (6000, 5999), (30_000, 5999)])
 def test_xpos_in_half_precision(room, last):
     # every key is 5 positions before its query, but not before position 0
     xpos = parsing.build("xpos", Dims(8 * H, H, 1, room, room).at("decoder"), "decoder")[0]
@@ -818,6 +835,19 @@ def test_xpos_in_half_precision(room, last):
         found.append((q.double() * k.double()).sum(-1))
         ctx = AttentionContext(at, before)  # a new context, because the old context stores sinusoids in the other precision
     close(*found, atol=0.03)
+
+
+@pytest.mark.parametrize("room, least", [(12, 1), (1024, 16), (6000, 89)])
+def test_xpos_refuses_a_scale_base_that_overflows_float32(room, least):
+    dims = Dims(8 * H, H, 1, room, room).at("decoder")
+    xpos = parsing.build(f"xpos:scale_base={least}", dims, "decoder")[0]
+    at = Positions(torch.tensor([[0, room - 1]]))
+    q, k = (xpos.rotate(which, torch.full((1, H, 2, 8), 100.0), at, AttentionContext(at, at)) for which in ("query", "key"))
+    close((q * k).sum(-1), torch.full((1, H, 2), 8e4), atol=10)
+    if least > 1:
+        with pytest.raises(PositionError, match=rf"^xpos: scale_base={least - 1}.0 is too small for {room} positions\. "
+                           rf"Expected at least {least}\. Increase scale_base, or reduce the maximum length\.$"):  # fmt: skip
+            parsing.build(f"xpos:scale_base={least - 1}", dims, "decoder")
 
 
 def test_xpos_in_closed_form():
@@ -858,6 +888,14 @@ def test_yarn_of_64_channels():
     ramp = ((np.arange(32) - 8) / (21 - 8)).clip(0, 1)  # the ramp begins at pair 8, and is 1 from pair 21 on
     close(left, 1 - ramp + ramp / 4, atol=1e-9)
     close(size, np.full(32, 0.1 * math.log(4) + 1), atol=1e-12)
+
+
+@pytest.mark.parametrize("trained, last", [(64, 9), (200, 13), (6, 1), (3, 1), (1, 1)])
+def test_the_ramp_of_yarn_starts_at_the_first_pair_for_short_sentences(trained, last):
+    """Up to 201 positions, no pair has 32 turns. Up to 6 positions, no pair has a whole turn."""
+    left, _ = slowed(f"scaling=yarn,factor=4,trained={trained}")
+    ramp = (np.arange(32) / last).clip(0, 1)
+    close(left, 1 - ramp + ramp / 4, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,10 @@ def test_printed_characters():
     assert printed_characters(pieces, 8).tolist() == [0, 0, 0, 5, 4, 2, 1, 0]
     units = {"</s>": 2, "the": 3, "re@@": 4, "@@": 5}
     assert printed_characters(units, 6).tolist() == [0, 0, 0, 4, 2, 0]
+
+
+def test_one_token_of_the_text_does_not_change_the_type_of_the_subwords():
+    units = {"</s>": 2, "the": 3, "re@@": 4, "in@@": 5, "▁": 6}
+    assert printed_characters(units, 7).tolist() == [0, 0, 0, 4, 2, 2, 2]
+    pieces = {"</s>": 2, "▁the": 3, "▁in": 4, "re": 5, "@@": 6}
+    assert printed_characters(pieces, 7).tolist() == [0, 0, 0, 4, 3, 2, 2]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import fairseq_posenc as posenc
+from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
 from fairseq_posenc.registry import spec as parsing
 
@@ -104,6 +105,42 @@ def test_pairs_within_the_cutoff(cutoff, pairs):
 def test_llama3_frequencies():
     expected = [1, 0.2443845994, 0.0130422560, 0.0039528471, 0.00125, 0.00039528471, 0.000125, 0.000039528]
     close(spectrum("rope_scaled:scaling=llama3,factor=8,trained=64", 16), expected, 1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_learned_frequencies_start_at_the_fixed_frequencies_in_half_precision(dtype):
+    at, x = Positions.counted(0, 200), torch.randn(1, 8, 200, 64)
+    learned, fixed = (
+        built_method(spec).to(dtype).rotate("query", x, at, AttentionContext(at, at))
+        for spec in ("rope:frequencies=learned", "rope")
+    )
+    close(learned.detach(), fixed, 1e-4)
+
+
+def test_weight_decay_keeps_the_fixed_frequencies():
+    parameters = list(built_method("rope:frequencies=learned").parameters())
+    assert parameters and not any(parameter.any() for parameter in parameters)
+
+
+@pytest.mark.parametrize("share", ["all", "none"])
+def test_learned_frequencies_of_earlier_checkpoints(share):
+    """In these checkpoints, the parameter is 16 times the logarithm of the frequency."""
+    spec, at = f"rope:frequencies=learned,share={share},base=500", Positions.counted(0, 9)
+    method = built_method(spec).double()
+    stack = SitePositions([method], method.dims, "decoder")
+    frequency = torch.rand(method.log_factor.shape, dtype=torch.double) + 0.1
+    stack.load_state_dict({"methods.0.log_frequency": 16 * frequency.log()})
+    ctx = AttentionContext(at, at, layer=5)
+    angles = method._angles(at, ctx)
+    close(angles[..., 1, :].detach(), frequency[5 if share == "none" else 0].unsqueeze(0), 1e-12)
+    named = {"a.methods.0.log_frequency": 16 * frequency.log()}
+    method.upgrade_state_dict_named(named, "a.methods.0")
+    close(named["a.methods.0.log_factor"], method.log_factor.detach(), 1e-12)
+    again = built_method(spec).double()
+    again.load_state_dict(method.state_dict())
+    assert torch.equal(again.log_factor, method.log_factor)
+    with pytest.raises(RuntimeError, match="log_frequency"):
+        built_method("rope").load_state_dict({"log_frequency": frequency})
 
 
 def test_learned_frequencies_per_stack():

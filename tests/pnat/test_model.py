@@ -10,7 +10,7 @@ from fairseq.models.nat import NATransformerModel
 from fairseq.models.nat.nonautoregressive_transformer import base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_posenc.core import PositionError, Refusal
+from fairseq_posenc.core import AttentionContext, PositionError, Positions, Refusal
 from fairseq_posenc.host.models.pnat.model import PNATModel
 from fairseq_posenc.host.models.pnat.search import inner_words, moved
 from tests.pnat.models import EOS, PAD, PREDICTORS, WORDS, arguments, batch, build, lengths_of, run, sentences, task
@@ -365,6 +365,30 @@ def test_wrong_options_are_refused_in_one_line(options, message):
     with pytest.raises(Refusal, match=r"^fairseq_posenc: ") as refused:
         build(**options)
     assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["wall", "xpos", "row_gates", "grape_ap", "ldpe", "shaw+wall"])
+@pytest.mark.parametrize("option", ["decoder_position", "predictor_position"])
+def test_methods_that_require_a_causal_mask_are_refused(option, name):
+    with pytest.raises(Refusal, match=r"requires a causal mask, but .* Expected a method for site encoder") as refused:
+        build(**{option: name})
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["decoder_position", "predictor_position"])
+def test_methods_of_documents_are_refused(option):
+    with pytest.raises(Refusal, match="cannot read separators"):
+        build(**{option: "segments:separator=w0"})
+
+
+@pytest.mark.parametrize("option", ["decoder_position", "predictor_position"])
+def test_alibi_needs_no_causal_mask(option):
+    """The penalty of alibi reads the absolute distance, so it is defined for later keys."""
+    decoder = build(**{option: "alibi"}).decoder
+    positions = decoder.position if option == "decoder_position" else decoder.reader.position
+    at = Positions.counted(0, 5)
+    bias = positions.methods[0].bias(AttentionContext(at, at))
+    assert torch.equal(bias, bias.mT) and bias[..., 0, 1:].lt(0).all()
 
 
 def test_a_matching_without_scipy_is_refused(monkeypatch):

@@ -34,7 +34,7 @@ _BUCKETS = ["1-4", "5-9", *moves.bucket_names()[1:]]
 def words_of(tokens: Sequence[int], symbols: Sequence[str]) -> list[Sequence[int]]:
     """Split a sentence of subwords into words. Each word is a list of subwords."""
     pieces = [symbols[token] for token in tokens]
-    if any(piece.startswith(_WORD_BEGIN) for piece in pieces):
+    if joining(symbols) == "sentencepiece":
         begins = [piece.startswith(_WORD_BEGIN) for piece in pieces]
     else:
         begins = [number == 0 or not pieces[number - 1].endswith(_WORD_GOES_ON) for number in range(len(pieces))]
@@ -43,10 +43,13 @@ def words_of(tokens: Sequence[int], symbols: Sequence[str]) -> list[Sequence[int
 
 
 def joining(symbols: Sequence[str]) -> str | None:
-    """Return fairseq's name for the format of the subwords: "sentencepiece", "subword_nmt", or None for words."""
-    if any(symbol.startswith(_WORD_BEGIN) for symbol in symbols):
-        return "sentencepiece"
-    return "subword_nmt" if any(symbol.endswith(_WORD_GOES_ON) for symbol in symbols) else None
+    """Return fairseq's name for the format of the subwords: "sentencepiece", "subword_nmt", or None for words.
+
+    A text that is split by subword-nmt can contain "▁". The format is SentencePiece if more symbols begin with "▁" than end
+    with "@@".
+    """
+    begin, go_on = sum(s.startswith(_WORD_BEGIN) for s in symbols), sum(s.endswith(_WORD_GOES_ON) for s in symbols)
+    return "sentencepiece" if begin > go_on else "subword_nmt" if go_on else None
 
 
 def bucket(distance: int) -> int:

@@ -62,20 +62,27 @@ class Gaussian(PositionMethod):
         self.offsets = Constants([-1.0 if head % 2 == 0 else other for head in range(dims.num_heads)])
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: AttentionContext) -> Tensor:
-        weights = self.weights(ctx, at_least_float32(v).dtype)
-        if ctx.key_padding is not None:
-            weights = weights.masked_fill(ctx.key_padding[:, None, None, :], 0.0)
-        if ctx.causal:
-            weights = weights.tril(weights.size(-1) - weights.size(-2))
-        if self.options.normalise:
-            weights = weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+        exponents = self._exponents(ctx, at_least_float32(v).dtype)
+        if self.options.normalise:  # far from the mean, the densities of all keys are 0 in float32, but their softmax is not
+            hidden = _masked(torch.ones_like(exponents), ctx) == 0
+            weights = exponents.masked_fill(hidden, float("-inf")).softmax(-1)
+            weights = weights.masked_fill(hidden, 0.0)  # nan, if a query has no keys
+        else:
+            weights = _masked(exponents.exp() / (self.options.deviation * math.sqrt(2 * math.pi)), ctx)
         if ctx.dropout:
             weights = F.dropout(weights.expand(v.size(0), -1, -1, -1), ctx.dropout)  # each sentence has its own dropout mask
         return weights.to(v.dtype) @ v
 
-    def weights(self, ctx: AttentionContext, dtype: torch.dtype) -> Tensor:
-        """Return the densities of all keys, before keys are masked: [B or 1, H, T, S]."""
+    def _exponents(self, ctx: AttentionContext, dtype: torch.dtype) -> Tensor:
+        """Return the exponents of the densities of all keys, before keys are masked: [B or 1, H, T, S]."""
         offsets = self.offsets.values.to(dtype).unsqueeze(-1)
         means = self.options.ratio * ctx.queries.ids.to(dtype).unsqueeze(1) + offsets  # [B or 1, H, T]
         distances = (ctx.keys.ids[:, None, None, :] - means.unsqueeze(-1)) / self.options.deviation
-        return torch.exp(-0.5 * distances**2) / (self.options.deviation * math.sqrt(2 * math.pi))
+        return -0.5 * distances**2
+
+
+def _masked(weights: Tensor, ctx: AttentionContext) -> Tensor:
+    """Set the weights of padding and of later keys to 0: [B or 1, H, T, S] -> same."""
+    if ctx.key_padding is not None:
+        weights = weights.masked_fill(ctx.key_padding[:, None, None, :], 0.0)
+    return weights.tril(weights.size(-1) - weights.size(-2)) if ctx.causal else weights

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,10 +22,11 @@ from ...core import (
     option,
 )
 from ...ops.kernels.angle_rotation import rotate_by
+from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
-from ...ops.sinusoids import SinusoidTable, frequencies
+from ...ops.sinusoids import Frequencies, SinusoidTable, frequencies
 
-#: a learned frequency is exp(p / 16). An optimizer step that changes p by x therefore changes ln(frequency) by x / 16
+#: a learned frequency is the fixed frequency times exp(p / 16). A step of x in p therefore changes ln(frequency) by x / 16
 _STEPS = 16
 
 
@@ -55,7 +56,8 @@ class Rope(PositionMethod):
     Equation: $A_{ts} = (R_t q_t) \cdot (R_s k_s) / \sqrt{d_h}$, $R_t$ rotates pair $i$ by $t \cdot \mathrm{base}^{-2i/d_r}$. Su
         et al. (2021), equation 15. $d_r$ is the number of rotated channels of a head. `keep=p`: the frequency is 0 for $i \ge
         \lfloor p d_r/2 \rfloor$. `cutoff=L`: the frequency is 0 for pairs with a wavelength above $L$. `frequencies=learned`:
-        the frequency is $\exp(p_i/16)$, with a parameter $p_i$. The initial frequencies are the fixed frequencies.
+        the frequency is $\mathrm{base}^{-2i/d_r} \exp(p_i/16)$, with a parameter $p_i$. The initial value of $p_i$ is 0, so the
+        initial frequencies are the fixed frequencies.
     Shapes: rotate [B, H, T, D] -> same.
     Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
         cutoff: the lower bound of the frequencies in Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and the
@@ -64,6 +66,8 @@ class Rope(PositionMethod):
         * The default layout is the layout of GPT-NeoX. It differs from the authors' layout by a fixed permutation of channels.
         * Cross-attention is an extension of this project: target positions rotate queries, source positions rotate keys.
         * Heads and layers share learned frequencies by default.
+        * The authors' parameter is 16 times the logarithm of the learned frequency. Here, p is 16 times the logarithm of the
+          learned frequency divided by the fixed frequency. Weight decay moves learned frequencies towards fixed frequencies.
     Cost: no parameters, or d_r/2 per table of learned frequencies. Keys are rotated once, also in incremental decoding.
     Raises: PositionError if no pair of channels is rotated. PositionError for learned frequencies with keep or cutoff, and for
         share without learned frequencies. PositionError for heads= with share=none or share=layers, and for a head in heads=
@@ -111,12 +115,11 @@ class Rope(PositionMethod):
         self.used = heads_of(options, dims)
         self.width = rotated_width(options, dims)
         self.turning = turning_pairs(options, self.width)
-        self.log_frequency: nn.Parameter | None = None
+        self.log_factor: nn.Parameter | None = None
         self.table: SinusoidTable | None = None
         if options.frequencies == "learned":
-            plain = frequencies(self.width // 2, self.width, "paper", options.base)
-            self.log_frequency = self.parameter_table(self.width // 2, share=options.share)
-            self.log_frequency.data.copy_(_STEPS * plain.log())
+            self.log_factor = self.parameter_table(self.width // 2, share=options.share)
+            self.fixed = Frequencies(frequencies(self.width // 2, self.width, "paper", options.base))
         else:
             self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)
 
@@ -134,9 +137,26 @@ class Rope(PositionMethod):
 
     def _angles(self, at: Positions, ctx: AttentionContext) -> Tensor:
         """Return the angles [B or 1, H or 1, T, pairs], in float32 or wider."""
-        frequency = (self.of_layer(self.get_parameter("log_frequency"), ctx, float32=True) / _STEPS).exp()  # [H or 1, pairs]
+        factor = (self.of_layer(self.get_parameter("log_factor"), ctx, float32=True) / _STEPS).exp()  # [H or 1, pairs]
+        frequency = factor * (self.fixed.values if factor.dtype == torch.float64 else self.fixed.rounded.values)
         ids = at.ids.to(frequency.dtype)[:, None, :, None]  # [B or 1, T] -> [B or 1, 1, T, 1]
         return ids * frequency.unsqueeze(-2)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Convert learned frequencies of earlier versions. fairseq calls this function before it loads a state dict.
+
+        In earlier versions, the parameter `log_frequency` was 16 times the logarithm of the learned frequency.
+        """
+        prefix = f"{name}." if name else ""
+        given = state_dict.get(f"{prefix}log_frequency")
+        if given is not None and self.log_factor is not None and given.shape == self.log_factor.shape:
+            del state_dict[f"{prefix}log_frequency"]
+            factor = given.double() - _STEPS * self.fixed.values.to(given.device).log()
+            state_dict[f"{prefix}log_factor"] = factor.to(at_least_float32(given).dtype)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        self.upgrade_state_dict_named(state_dict, prefix.removesuffix("."))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _waves(self, table: SinusoidTable, x: Tensor, at: Positions) -> Waves:
         """Return cosines and signed sines (see `Waves`), [B or 1, 1, T, D] each.

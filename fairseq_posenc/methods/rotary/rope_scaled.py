@@ -35,7 +35,9 @@ class RopeScaled(PositionMethod):
         * yarn's ramp is linear in the index i of the pair, as in the authors' code and in the code of Hugging Face. The
           paper's ramp is linear in the number of turns within L_0.
         * The index at which yarn's ramp starts (wavelength L_0/32) is rounded down. The index at which the ramp ends (L_0) is
-          rounded up.
+          rounded up. Both indices are at least 0. For L_0 of at most 201, the ramp therefore starts at pair 0.
+        * In the code of the authors and of Hugging Face, the index at which the ramp ends can be negative. For L_0 of at most
+          6, their code can leave all frequencies unchanged.
         * In the encoder, dynamic uses the length of each source sentence.
         * In the decoder, dynamic uses the number of tokens up to the query. Incremental decoding and teacher forcing therefore
           compute equal scores. The authors do not rotate cached keys again.
@@ -187,12 +189,12 @@ class RopeScaled(PositionMethod):
         """Return one number between 0 and 1 per pair of channels: [pairs].
 
         The number is 0 for pairs with at least 32 turns within the trained length. It is 1 for pairs with less than one turn.
-        Between these limits, the number rises linearly with the index of the pair.
+        Between these limits, the number rises linearly with the index of the pair. The number of pair 0 is always 0.
         """
 
         def pair(turns: float) -> float:
             return self.width * math.log(self.options.trained / (turns * 2 * math.pi)) / (2 * math.log(self.options.base))
 
-        low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), self.width - 1)
+        low, high = max(math.floor(pair(32)), 0), min(max(math.ceil(pair(1)), 0), self.width - 1)
         width = high - low if low != high else 0.001
         return ((torch.arange(self.width // 2, dtype=torch.float64) - low) / width).clamp(0, 1)

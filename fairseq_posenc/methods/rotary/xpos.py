@@ -1,5 +1,6 @@
 """Rotations with magnitudes that decrease with the distance to earlier keys."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,6 +24,11 @@ from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import SinusoidTable
 
+#: zeta_0. It does not depend on the width of a head
+_ZETA = 0.4 / 1.4
+#: maximum logarithm of a magnitude. float32 overflows at 88, so that a product with a query or a key does not overflow
+_LARGEST = 80.0
+
 
 class XPos(PositionMethod):
     r"""Rotate pairs of channels as rope does. The product of a query pair and a key pair decreases with the distance.
@@ -38,10 +44,11 @@ class XPos(PositionMethod):
           code, m is the middle of the current sentence.
         * Because m is fixed, the keys in the cache do not change in incremental decoding. The choice of m changes the size of
           queries and keys, but not the scores.
-        * With scale_base=512, float16 represents the sizes of queries and keys up to 4,000 positions beyond m.
+        * float16 represents the sizes of queries and keys up to about 7.8 scale_base positions beyond m. With scale_base=512,
+          the limit is 4,000 positions. float32 and bfloat16 represent the sizes up to about 64 scale_base positions beyond m.
         * posenc_xpos has rope in the encoder. With xpos, the products with later keys would increase with the distance.
     Cost: no parameters. Each key is rotated and multiplied by its magnitudes once, also in incremental decoding.
-    Raises: PositionError for heads of odd width.
+    Raises: PositionError for heads of odd width, and if scale_base is so small that float32 overflows within max_positions.
     """
 
     @dataclass(frozen=True)
@@ -70,6 +77,13 @@ class XPos(PositionMethod):
         if dims.head_dim % 2:
             raise PositionError(
                 f"xpos: heads have {dims.head_dim} channels. Expected an even number. Change the number of heads."
+            )
+        # the largest size is (1 / zeta_0)^((max_positions - 1 - m) / scale_base), and m is 4 scale_base
+        least = math.ceil((dims.max_positions - 1) / (_LARGEST / -math.log(_ZETA) + 4))
+        if options.scale_base < least:
+            raise PositionError(
+                f"xpos: scale_base={options.scale_base} is too small for {dims.max_positions} positions. Expected at least "
+                f"{least}. Increase scale_base, or reduce the maximum length."
             )
         self.rates = Constants(self._zeta().log() / options.scale_base)
         #: position at which all magnitudes are 1. Exponents on both sides are small, so that float16 does not overflow

@@ -36,7 +36,8 @@ class PNATModel(PositionTransformer):
     """A non-autoregressive Transformer that predicts the positions of its decoder inputs (Bao et al., 2019).
 
     Raise Refusal for the same reasons as PositionTransformer. Raise Refusal also for a task whose sentences have no start symbol,
-    for a criterion other than `posenc_nat_loss`, and for options that contradict each other.
+    for a criterion other than `posenc_nat_loss`, and for options that contradict each other. Raise Refusal for methods in the
+    decoder that require a causal mask or read separators.
     """
 
     criterion = NAT_CRITERION
@@ -109,18 +110,14 @@ class PNATModel(PositionTransformer):
         dims = dataclasses.replace(dims_at(cfg, "decoder", cfg.decoder, tgt_dict), causal=False)
         own = SitePositions(build(cfg.decoder.position, dims, "decoder"), dims, "decoder")
         cross = site_positions(cfg, "cross", cfg.decoder, tgt_dict)
-        for method in (*own.methods, *cross.methods):
-            if method.card.documents:
-                raise PositionError(
-                    f"{method.card.name}: the decoder of {PNAT} writes all words at once, so it cannot read separators before. "
-                    f"Expected a method for single sentences. Use {method.card.name} in the encoder only."
-                )
+        _refuse_methods(own, cross)
         reader = None
         if cfg.position_search != NO_SEARCH:
             layers = cfg.predictor_layers
             dims = dataclasses.replace(dims, num_layers=layers)
             cross_dims = dataclasses.replace(dims_at(cfg, "cross", cfg.decoder, tgt_dict), num_layers=layers)
             positions = SitePositions(build(cfg.predictor_position, dims, "decoder"), dims, "decoder")
+            _refuse_methods(positions)
             reader = Reader(cfg, positions, SitePositions(build("none", cross_dims, "cross"), cross_dims, "cross"))
         return ParallelDecoder(cfg, tgt_dict, embed_tokens, own, cross, reader)
 
@@ -224,6 +221,25 @@ def _refuse_task(args: argparse.Namespace, task: Any) -> None:
         raise Refusal(
             f"{PNAT}: wrong --criterion {given}. Expected --criterion {NAT_CRITERION}, which adds the losses of {PNAT}."
         )
+
+
+def _refuse_methods(*sites: SitePositions) -> None:
+    """Raise PositionError for a method that reads separators, and for a method that requires a causal mask.
+
+    A method requires a causal mask if its card lists neither the site encoder nor the site cross.
+    """
+    for method in (method for positions in sites for method in positions.methods):
+        name = method.card.name
+        if method.card.documents:
+            raise PositionError(
+                f"{name}: the decoder of {PNAT} writes all words at once, so it cannot read separators before. "
+                f"Expected a method for single sentences. Use {name} in the encoder only."
+            )
+        if not {"encoder", "cross"} & {*method.card.all_sites}:
+            raise PositionError(
+                f"{name}: the method requires a causal mask, but the decoder of {PNAT} has none. "
+                "Expected a method for site encoder or cross. Use another method, for example shaw."
+            )
 
 
 def _refuse_options(args: argparse.Namespace) -> None:
