@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..common.messages import join
 from ..common.option_types import positive
 from ..core.errors import PositionError
 from ..registry.completion import specs_and_architectures
@@ -20,11 +21,19 @@ _FULL = {
     "rounds": 7,
     "size": "small",
     "dtype": "float32",
+    "sites": ["model"],
+    "device": "cpu",
+    "threads": 1,
 }
 _QUICK = {**_FULL, "shapes": ["8x128"], "lengths": ["32", "512"], "steps": 10, "rounds": 3, "size": "tiny"}
 _PEERS = {**_FULL, "rounds": 31}
 _COUNT = {**_FULL, "shapes": ["64x64", "8x512", "2x2048"], "size": "base", "dtype": "bfloat16"}
 _QUICK_COUNT = {**_COUNT, "shapes": ["2x8"], "size": "tiny"}
+#: options without effect in a mode
+_UNUSED = {
+    "count": ("sites", "lengths", "steps", "rounds", "device", "threads"),
+    "peers": ("sites", "lengths", "steps", "profile"),
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +61,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sites",
         nargs="+",
-        default=["model"],
         metavar="SITE",
         help="sites that use the method: model (the sites of posenc_NAME), encoder, decoder or cross (default: model)",
     )
@@ -63,15 +71,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=positive, metavar="N", help=_help("decoding steps", "steps"))
     parser.add_argument("--rounds", type=positive, metavar="N", help=_help("measurements per model", "rounds"))
     parser.add_argument("--size", help=_help("model size: tiny, small, base or big", "size"))
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="device (default: %(default)s)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help=_help("device", "device"))
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help=_help("data type", "dtype"))
     parser.add_argument(
         "--threads",
         type=positive,
-        default=1,
         metavar="N",
-        help="number of CPU threads. With one thread on a CPU, CPU time is measured. Otherwise, wall-clock time is measured "
-        "(default: %(default)s)",
+        help=_help(
+            "number of CPU threads. With one thread on a CPU, CPU time is measured. Otherwise, wall-clock time is measured",
+            "threads",
+        ),
     )
     parser.add_argument(
         "--profile",
@@ -96,12 +105,23 @@ def run(args: argparse.Namespace) -> int:
 
     if args.count and args.peers:
         raise PositionError("--count --peers: cannot be combined. Expected one of the two. Remove one of them.")
+    _require_effect(args)
     settings = Settings.of(with_defaults(args))
     if args.count:
         return counts.run(settings)
     if args.peers:
         return comparison.run(settings)
     return benchmark.run(settings, settings.specs or (list(_QUICK_METHODS) if args.quick else []))
+
+
+def _require_effect(args: argparse.Namespace) -> None:
+    """Raise PositionError if an option is given that has no effect in the mode of the command."""
+    for mode, names in _UNUSED.items():
+        given = [f"--{name}" for name in names if getattr(args, mode) and getattr(args, name) not in (None, False)]
+        if given:
+            raise PositionError(
+                f"{' '.join(given)}: no effect with --{mode}. Expected options of --{mode}. Remove {join(given)}."
+            )
 
 
 def with_defaults(args: argparse.Namespace) -> argparse.Namespace:

@@ -238,6 +238,15 @@ def test_decoding_is_shown_as_speed_and_one_attention_with_its_memory():
         (["t5", "--lengths", "\uff11\uff16"], "not a length"),
         (["t5", "--device", "cuda"], "To measure on the CPU, remove --device"),
         (["t5", "--output", "/proc/none/x"], "cannot be written"),
+        *(
+            (["--count", *given.split()], f"{given.split()[0]}: no effect with --count. Expected options of --count. Remove --")
+            for given in ("--sites cross", "--lengths 8", "--steps 9", "--rounds 2", "--device cpu", "--threads 2")
+        ),
+        *(
+            (["--peers", *given.split()], f"{given.split()[0]}: no effect with --peers. Expected options of --peers. Remove --")
+            for given in ("--sites model", "--lengths 8", "--steps 9", "--profile")
+        ),
+        (["--count", "--steps", "9", "--sites", "cross"], "--sites --steps: no effect with --count."),
     ],
 )
 def test_mistakes_are_one_line(arguments, wanted, capsys, monkeypatch):

@@ -143,6 +143,15 @@ def test_all_formats_have_all_scores(posenc, write, tmp_path):
     assert found["rows"][0]["scores"]["test"]["ter"]["mean"] == pytest.approx(ter)
 
 
+def test_scores_of_one_name_have_one_direction(posenc, write):
+    """A score from --segment-scores and a score from --segment-errors are different metrics."""
+    values = [0.5] * len(TEXTS)
+    folder = write(scored("none", comet=segment_scores(values)), scored("t5", comet=segment_scores(values, True)))
+    status, out, error = posenc("report", folder)
+    assert status == 2 and not out and error.count("\n") == 1
+    assert "none and t5 differ in parts.test.comet.smaller_is_better (False and True)" in error
+
+
 @pytest.mark.parametrize(
     "name, rows_of", [("ter", [[1.0]]), ("ter", [[1.0, 2.0]]), ("comet", [[1.0, 2.0]] * 120), ("comet", "AAAA")]
 )

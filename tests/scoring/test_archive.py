@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from fairseq_posenc import registry
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.scoring import archive
 from fairseq_posenc.evaluation.scoring.lengths import Lengths
@@ -52,6 +53,19 @@ def test_runs_of_another_folder_are_added(posenc, archived, write, tmp_path):  #
     assert status == 2 and f"rope differs from the run rope in {archived / 'runs.json'}" in error
     assert posenc("archive", tmp_path / "more", "--output", archived, "--replace")[0] == 0
     assert archive.read(archived)["rope"].method["encoder"] == "shaw"
+
+
+@pytest.mark.parametrize("limit, unit", [("_MOST_NUMBERS", "counts of sentences"), ("_MOST_BYTES", "bytes in one file")])
+def test_an_archive_that_cannot_be_read_is_not_written(posenc, folder, tmp_path, monkeypatch, limit, unit):
+    monkeypatch.setattr(archive, limit, 1000)
+    status, _, error = posenc("archive", folder, "--output", tmp_path / "archive")
+    assert status == 2 and error.count("\n") == 1 and not (tmp_path / "archive").exists()
+    assert f"too many {unit} for one archive. Expected at most 1,000. Store the runs in several archives." in error
+
+
+def test_an_archive_may_contain_three_runs_of_every_method():
+    """The runs of a method have 3 seeds and 3 test sets of 3,003 sentences, with 29 counts per sentence."""
+    assert len(registry.names()) * 3 * 3 * 3003 * 29 <= archive._MOST_NUMBERS
 
 
 def test_damaged_statistics_are_one_line(posenc, folder):

@@ -142,6 +142,29 @@ def test_two_test_sets_with_the_same_requested_lengths(runs, capsys):
     assert [cells for _, *cells in rows] == [["0.00", ""], ["", "0.00"], ["5.00", ""], ["", "5.00"]]
 
 
+def test_runs_of_other_data_or_settings_are_refused(runs, capsys):
+    """The value of --length-noise and the requested lengths may differ. Other conditions must be equal, as in other reports."""
+    noisy = record("lrpe", 1, settings={"lr": [0.003], "cpu": True, "length_noise": 4})
+    other = record("sinusoidal", 3, data="other", settings={"lr": [0.1], "cpu": True})
+    assert main(["report", str(runs(record("ldpe", 0), noisy, other)), "--view", "lengths"]) == 2
+    out, error = capsys.readouterr()
+    assert not out and error.count("\n") == 1
+    assert "ldpe and sinusoidal differ in data (9f3c and other), settings.lr ([0.003] and [0.1]). Expected" in error
+
+
+def test_runs_without_requested_lengths_may_have_other_settings(runs):
+    assert main(["report", str(runs(record("ldpe", 0), made_up("t5", data="other"))), "--view", "lengths"]) == 0
+
+
+def test_other_test_sets_with_the_same_requested_lengths_are_other_rows(runs, capsys):
+    """Two runs can have test sets with different references. The names of their rows then contain the test set."""
+    web = record("sinusoidal", 3)
+    web["parts"] = {f"web_{name}": {**scores, "reference": "xyz"} for name, scores in web["parts"].items()}
+    assert main(["report", str(runs(record("ldpe", 0), web)), "--view", "lengths"]) == 0
+    rows = [line.split("|")[1].strip() for line in capsys.readouterr().out.split("##")[1].splitlines() if line.startswith("|")]
+    assert rows[2:] == [f"{name}_{ratio}" for name in ("ldpe, reference", "sinusoidal, web_reference") for ratio in (0.8, 1.0)]
+
+
 def test_runs_of_one_name_are_not_mixed(runs, capsys):
     assert main(["report", str(runs(record("ldpe", 0), record("ldpe", 1))), "--view", "lengths"]) == 2
     assert "ldpe, reference_0.8: several runs with the same name" in capsys.readouterr().err

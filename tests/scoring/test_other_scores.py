@@ -1,12 +1,13 @@
 """posenc score with TER, with several references, with scores of another program, and with settings that name a row."""
 
 import json
+import re
 
 import pytest
 import sacrebleu
 
 from fairseq_posenc.evaluation.scoring.others import given, unpack
-from tests.scoring.test_score import HYPOTHESES, REFERENCES, trained  # noqa: F401  a fixture
+from tests.scoring.test_score import HYPOTHESES, REFERENCES, generated, trained  # noqa: F401  a fixture
 
 MORE = ["a dog sees a cat", "the cat sees one dog", "the dogs sleep"]
 
@@ -32,6 +33,52 @@ def test_ter_is_that_of_sacrebleu(posenc, trained):  # noqa: F811
     assert other["metric"].startswith("TER nrefs:1|case:lc|tok:tercom") and "TER 8.333" in out
     edits, lengths = zip(*unpack(other["statistics"]))
     assert (edits, lengths) == ((0, 1, 0), (5, 5, 2))
+
+
+@pytest.mark.parametrize("tokenize", ["zh", "char"])
+def test_ter_of_text_without_spaces_counts_characters(posenc, trained, tokenize):  # noqa: F811
+    """By default, TER compares words between spaces. A Chinese sentence would be one word."""
+    references = ["猫坐在红色的垫子上。", "我昨天去了商店买苹果。", "他正在读一本关于历史的书。"]
+    hypotheses = ["猫坐在红色垫子上。", "我昨天去商店买了苹果。", "他正在读一本历史书。"]
+    (trained.parent / "test.sov").write_text("\n".join(references) + "\n")
+    logged = (trained / "test.out").read_text().splitlines()[0].partition("generate:")[2]
+    (trained / "test.out").write_text(generated(hypotheses, config=logged, targets=references))
+    parts, _ = score(posenc, trained, "--ter", "--tokenize", tokenize)
+    other = parts["test"]["others"]["ter"]
+    wanted = sacrebleu.corpus_ter(hypotheses, [references], normalized=True, asian_support=True).score
+    assert other["score"] == pytest.approx(wanted) and wanted < 30
+    assert other["metric"].startswith("TER nrefs:1|case:lc|tok:tercom|norm:yes|punct:yes|asian:yes")
+
+
+def test_other_scores_of_the_same_text_are_kept(posenc, trained):  # noqa: F811
+    file = trained.parent / "comet.txt"
+    file.write_text("0.5\n0.7\n0.9\n")
+    both, _ = score(posenc, trained, "--ter", "--segment-scores", f"comet={file}")
+    again, out = score(posenc, trained, "--tokenize", "none")
+    assert again["test"]["others"] == both["test"]["others"] and "comet 0.7" in out
+    file.write_text("0.5\n0.7\n0.3\n")
+    other, _ = score(posenc, trained, "--segment-scores", f"comet={file}")
+    assert other["test"]["others"]["comet"]["score"] == pytest.approx(0.5)
+    assert other["test"]["others"]["ter"] == both["test"]["others"]["ter"]
+
+
+@pytest.mark.parametrize("change", ["hypothesis", "reference", "source", "version"])
+def test_other_scores_of_another_text_are_removed_with_a_message(posenc, trained, change):  # noqa: F811
+    (trained.parent / "comet.txt").write_text("0.5\n0.7\n0.9\n")
+    score(posenc, trained, "--ter", "--segment-scores", f"comet={trained.parent}/comet.txt")
+    output, reference, scored = trained / "test.out", trained.parent / "test.sov", trained / "score.json"
+    if change == "hypothesis":  # the statistics of the sentences do not differ
+        output.write_text(output.read_text().replace("the cat sees a dog", "the cat sees o dog"))
+    elif change == "reference":
+        reference.write_text(reference.read_text().replace("dogs sleep", "dogs  sleep"))
+    elif change == "source":
+        output.write_text(output.read_text().replace("S-0\tx", "S-0\ty"))
+    else:
+        scored.write_text(re.sub(r',\s*"hypotheses": "[0-9a-f]+"', "", scored.read_text()))
+    status, _, error = posenc("score", trained, f"test={reference}", "--segment-scores", f"comet={trained.parent}/comet.txt")
+    assert status == 0 and error.count("\n") == 1
+    assert "test may have other hypotheses or references than before, so its earlier scores of ter are removed" in error
+    assert set(json.loads(scored.read_text())["parts"]["test"]["others"]) == {"comet"}
 
 
 def test_json_has_all_scores(posenc, trained):  # noqa: F811

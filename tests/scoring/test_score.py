@@ -1,6 +1,7 @@
 """posenc score: its input, its output, and its errors."""
 
 import json
+import os
 import re
 import subprocess
 
@@ -182,6 +183,30 @@ def test_hypotheses_come_in_the_order_of_the_references():
     assert outputs.hypotheses("D-0\t-1\tbest\nD-0\t-2\tsecond\nD-1\t-1\t\n", 2, "out") == ["best", ""]
 
 
+NBEST = "S-{0}\tx\nT-{0}\ty\nH-{0}\t-1\ta{0}\nD-{0}\t-1\ta{0}\nH-{0}\t-2\tb\nD-{0}\t-2\tb\n"
+
+
+def test_several_hypotheses_of_a_sentence_are_one_decoding():
+    assert outputs.parse("".join(map(NBEST.format, (1, 0))), 2, "out").hypotheses == ["a0", "a1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        generated(HYPOTHESES) * 2,
+        generated(HYPOTHESES) + generated(HYPOTHESES, order=(0,)),  # the second call was interrupted
+        NBEST.format(0) * 2,
+        "".join(f"H-{i}\t-1\t{text}\n" for i, text in enumerate(HYPOTHESES)) * 2,
+    ],
+    ids=["complete", "interrupted", "one sentence", "H lines"],
+)
+def test_an_output_of_two_decodings_is_refused(text):
+    with pytest.raises(
+        PositionError, match=r"^out: sentence [012] was decoded twice\. Expected .* Decode again, into a new file\.$"
+    ):
+        outputs.parse(text, 3, "out")
+
+
 @pytest.mark.parametrize(
     ("text", "references", "message"),
     [
@@ -272,6 +297,29 @@ def test_scores_of_the_reference_are_no_translations(posenc, trained):
     (trained / "test.out").write_text(generated(REFERENCES, config=config(trained, score_reference=True)))
     status, error = scored(posenc, trained)
     assert status == 2 and "Decode without --score-reference" in error
+
+
+@pytest.mark.parametrize("log", ["settings", "line"])
+def test_an_ensemble_is_not_one_model(posenc, trained, log):
+    """--checkpoint names one checkpoint. The output is from two."""
+    path = f"{trained}/checkpoint_last.pt{os.pathsep}{trained}/other.pt"
+    logged = config(trained)
+    logged["common_eval"]["path"] = path
+    text = generated(HYPOTHESES, config=logged if log == "settings" else "loading model(s) from " + path)
+    (trained / "test.out").write_text(text)
+    for options in ([], ["--checkpoint", trained / "checkpoint_last.pt"]):
+        status, error = scored(posenc, trained, *options)
+        assert status == 2 and "test.out: decoded with an ensemble of 2 models (" in error and "Expected one model." in error
+    assert not (trained / "score.json").exists()
+
+
+def test_a_reranker_is_not_an_ensemble(posenc, trained):
+    logged = config(trained, iter_decode_with_external_reranker=True)
+    logged["common_eval"]["path"] += f"{os.pathsep}{trained}/other.pt"
+    (trained / "test.out").write_text(
+        generated(HYPOTHESES, config=logged) + f"loading model(s) from {logged['common_eval']['path']}\n"
+    )
+    assert scored(posenc, trained) == (0, "")
 
 
 @pytest.mark.parametrize(

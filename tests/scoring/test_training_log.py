@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from fairseq_posenc.evaluation.scoring import memory
 from fairseq_posenc.evaluation.scoring.training_log import parse_training_log
 
@@ -26,6 +28,39 @@ def test_a_resumed_training_counts_once():
     assert found["learning_curve"] == [[200, 3.8], [400, 2.8], [600, 2.5], [800, 2.2]]
     assert found["training_seconds"] == 40 + 50 + 42
     assert found["peak_memory"] is None and found["device"] is None
+
+
+def attempt(parameters, start, *lines):
+    """Return the lines of one attempt, in the order of fairseq-train."""
+    return [f"{STAMP} fairseq_cli.train | num. shared model params: {parameters} (num. trained: 9)", GPU, start, *lines]
+
+
+GPU = f"{STAMP} fairseq.utils | rank   0: capabilities =  9.0  ; total memory = 100 GB ; name = NVIDIA H200"
+BEGUN = f"{STAMP} fairseq.trainer | No existing checkpoint found runs/t5/checkpoint_last.pt"
+RESUMED = f"{STAMP} fairseq.trainer | Loaded checkpoint runs/t5/checkpoint_last.pt (epoch 2 @ 400 updates)"
+FINETUNED = f"{STAMP} fairseq.trainer | Loaded checkpoint other.pt (epoch 9 @ 0 updates)"
+
+
+@pytest.mark.parametrize("start", [BEGUN, FINETUNED], ids=["begun", "fine-tuned"])
+def test_an_attempt_that_started_again_replaces_earlier_attempts(start):
+    """The first attempt ended before its first checkpoint, so that the model is from the second attempt."""
+    killed = attempt("60,526,080", BEGUN, inner("100", free=1), valid(1, 100, 9.9), train(1, 999))
+    killed += [memory.PEAK_OF_PROCESS.format(50)]
+    kept = attempt("968,704", start, inner("9000", free=98), valid(1, 200, 3.8), train(1, 40))
+    found = parse_training_log("\n".join([*killed, *kept]))
+    assert found == parse_training_log("\n".join(kept))
+    assert (found["parameters"], found["tokens_per_second"], found["peak_memory"]["gib"]) == (968704, 9000, 2)
+    assert found["learning_curve"] == [[200, 3.8]] and found["training_seconds"] == 40
+
+
+def test_attempts_that_resumed_belong_to_the_attempt_before_them():
+    begun = attempt("968,704", BEGUN, inner("9000", free=98), valid(1, 200, 3.8), train(1, 40))
+    failed = attempt("60,526,080", "RuntimeError: the checkpoint is of another size")
+    resumed = attempt("968,704", RESUMED, inner("7000", free=90), valid(2, 400, 2.8), train(2, 41))
+    for last in ([], failed):
+        found = parse_training_log("\n".join([*begun, *failed, *resumed, *last]))
+        assert (found["parameters"], found["tokens_per_second"], found["peak_memory"]["gib"]) == (968704, 8000, 10)
+        assert found["learning_curve"] == [[200, 3.8], [400, 2.8]] and found["training_seconds"] == 81
 
 
 def test_json_logs_are_read_too():
@@ -56,8 +91,9 @@ def test_an_empty_log_says_nothing():
     assert found.pop("learning_curve") == [] and set(found.values()) == {None}
 
 
-def inner(wps, updates=50):
-    return f"{STAMP} train_inner | epoch 001: 50 / 99 loss=8, ppl=256, wps={wps}, ups=1, num_updates={updates}, wall=9"
+def inner(wps, updates=50, free=None):
+    memory = "" if free is None else f"gb_free={free}, "
+    return f"{STAMP} train_inner | epoch 001: 50 / 99 loss=8, ppl=256, wps={wps}, ups=1, num_updates={updates}, {memory}wall=9"
 
 
 def test_speed_is_the_median_of_simple_and_json_logs():

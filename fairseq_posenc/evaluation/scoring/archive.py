@@ -28,8 +28,9 @@ from .sentences import SentenceStatistics
 
 RUNS, SENTENCES = "runs.json", "sentences.xz"
 _FORMAT = 2
-# maximum size of a file in bytes, maximum number of counts, and maximum memory of the LZMA decoder in bytes
-_MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**26, 2**29
+# maximum size of a file in bytes, maximum number of counts (read and write use about 24 bytes of memory per count), and maximum
+# memory of the LZMA decoder in bytes
+_MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**27, 2**29
 _LARGEST = 2**31 - 1  # maximum count of a sentence
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # LZMA for unaligned data
 _NAMES = ("statistics", "lengths")  # fields of PartScores that sentences.xz contains
@@ -103,15 +104,18 @@ def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
 
 
 def write(folder: Path, records: dict[str, Record]) -> None:
-    """Write an archive of these records: name of a run -> record."""
+    """Write an archive of these records: name of a run -> record. Raise PositionError if `read` would refuse the archive."""
     contents = {name: content.model_dump(mode="json", exclude_unset=True) for name, content in records.items()}
     blocks: dict[tuple[str, str | None, str], list[np.ndarray]] = {}
+    total = 0
     for name, content in contents.items():
         for part, scores in content["parts"].items():
             for kind in _NAMES:
                 if scores.get(kind) is not None:
                     key = (part, scores.get("reference"), kind)
                     numbers = _unpacked(kind, scores[kind], f"{name}, {part}")
+                    total += numbers.size
+                    _require_size(folder, total, _MOST_NUMBERS, "counts of sentences")
                     shape = blocks.setdefault(key, [numbers])[0].shape
                     if blocks[key][0] is not numbers:
                         if shape != numbers.shape:
@@ -122,16 +126,24 @@ def write(folder: Path, records: dict[str, Record]) -> None:
                             )
                         blocks[key].append(numbers)
                     scores[kind] = ""  # sentences.xz contains these numbers, in the order of the runs
-    stacked = {key: np.stack(rows) for key, rows in blocks.items()}  # [runs, columns, sentences]
+    stacked = {key: np.stack(blocks.pop(key)) for key in list(blocks)}  # [runs, columns, sentences]
     index = [[*key, *numbers.shape] for key, numbers in stacked.items()]
     shared = _shared(list(contents.values()))
     runs = ",\n".join(f" {_text(name)}: {_text(_without(content, shared))}" for name, content in contents.items())
     head = f'"format": {_FORMAT},\n"shared": {_text(shared, 1)},\n"sentences": {_text(index)}'
     text = f'{{{head},\n"runs": {{\n{runs}\n}}}}\n'
     packed = lzma.compress(_encode(stacked), filters=_FILTERS)
+    _require_size(folder, max(len(packed), len(text.encode())), _MOST_BYTES, "bytes in one file")
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / SENTENCES, lambda partial: partial.write_bytes(packed))
     replace_file(folder / RUNS, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def _require_size(folder: Path, size: int, most: int, unit: str) -> None:
+    if size > most:
+        raise PositionError(
+            f"{folder}: too many {unit} for one archive. Expected at most {most:,}. Store the runs in several archives."
+        )
 
 
 def read(folder: Path) -> dict[str, Record]:
@@ -221,7 +233,7 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
     width = len(_ORDER)
     start = 4 * width * (width + 1)
     decoder = lzma.LZMADecompressor(memlimit=_MEMORY)
-    data = decoder.decompress(path.read_bytes() if path.stat().st_size < _MOST_BYTES else b"", start + 4 * total + 1)
+    data = decoder.decompress(path.read_bytes() if path.stat().st_size <= _MOST_BYTES else b"", start + 4 * total + 1)
     if len(data) != start + 4 * total or not decoder.eof:
         raise ValueError(f"{path.name} belongs to another archive")
     weights = np.frombuffer(data[:start], "<i4").reshape(width, width + 1).astype(np.int64)

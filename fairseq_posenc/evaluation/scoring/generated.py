@@ -14,10 +14,12 @@ from typing import Any
 from ...common.messages import shorten
 from ...core import PositionError
 
+_LINE = re.compile(r"^([STDH])-([0-9]{1,9})\t", re.MULTILINE)
 _HYPOTHESIS = re.compile(r"^([DH])-([0-9]{1,9})\t[^\t]*\t?(.*)$", re.MULTILINE)
 _SOURCE = re.compile(r"^S-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _TARGET = re.compile(r"^T-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _SETTINGS = "{'_name': "
+_MODELS = re.compile(r"\bloading model\(s\) from (.{1,20000})$", re.MULTILINE)
 _LONGEST_SETTINGS = 1_000_000  # maximum number of characters of the line with the settings
 _COMPARED = 5_000  # maximum number of characters that are compared per sentence, because the time is quadratic in this number
 
@@ -44,7 +46,11 @@ _MARKS = (".", "!", "?")
 
 
 def parse(text: str, references: int, name: str) -> Generated:
-    """Read an output. Raise PositionError unless the output has one hypothesis per reference."""
+    """Read an output.
+
+    Raise PositionError unless the output is from one call of fairseq-generate, and has one hypothesis per reference.
+    """
+    _require_one_decoding(text, name)
     best = hypotheses(text, references, name)
     sources = {int(index): line for index, line in _SOURCE.findall(text)}
     decoding, checkpoint = _settings(text)
@@ -55,6 +61,23 @@ def parse(text: str, references: int, name: str) -> Generated:
         decoding=decoding,
         checkpoint=checkpoint,
     )
+
+
+def _require_one_decoding(text: str, name: str) -> None:
+    """Raise PositionError if a sentence occurs again after another sentence, or if its source or target occurs twice.
+
+    fairseq-generate prints all hypotheses of a sentence together, and the source and the target once.
+    """
+    last: dict[str, str] = {}  # kind of line -> sentence
+    seen: set[tuple[str, str]] = set()
+    for kind, index in _LINE.findall(text):
+        if (kind, index) in seen and (kind in "ST" or last[kind] != index):
+            raise PositionError(
+                f"{name}: sentence {int(index)} was decoded twice. Expected the output of one call of fairseq-generate. "
+                "Decode again, into a new file."
+            )
+        seen.add((kind, index))
+        last[kind] = index
 
 
 def hypotheses(text: str, references: int, name: str) -> list[str]:
@@ -94,6 +117,21 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
         except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError):
             continue  # another line with braces, or a setting that is not a literal
     return {}, None
+
+
+def require_one_model(text: str, checkpoint: str | None, name: str) -> None:
+    """Raise PositionError if an output is from an ensemble.
+
+    `checkpoint` is the path in the settings. If it is None, the path is read from the line in which fairseq names the models.
+    """
+    logged = _MODELS.search(text)
+    path = checkpoint or (logged[1] if logged else "")
+    number = len(path.split("|" if "://" in path else os.pathsep))  # as fairseq
+    if number > 1:
+        raise PositionError(
+            f"{name}: decoded with an ensemble of {number} models ({shorten(path)}). Expected one model. "
+            "Decode with one checkpoint, or average the checkpoints with posenc average."
+        )
 
 
 def require_translations(generated: Generated, references: list[str], name: str) -> None:

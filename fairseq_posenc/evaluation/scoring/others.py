@@ -17,20 +17,23 @@ from ...core import PositionError
 TER = "ter"
 
 _RESERVED = ("bleu", "chrf", TER)
+_UNSPACED = ("zh", "char", "ja-mecab", "ko-mecab")  # tokenizers of sacreBLEU for text without spaces between words
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,40}")
 _LARGEST = 10**6  # maximum absolute value of a sentence score
 _MOST_BYTES = 64  # maximum mean number of bytes per line of a file of scores
 _UNPACKED = 2**28  # maximum number of bytes of unpacked statistics
 
 
-def ter(hypotheses: list[str], references: Sequence[list[str]]) -> dict[str, Any]:
+def ter(hypotheses: list[str], references: Sequence[list[str]], tokenize: str | None = None) -> dict[str, Any]:
     """Return the fields of `OtherScore` for sacreBLEU's TER.
 
-    The statistics of a sentence are its number of edits and the mean length of its references.
+    The statistics of a sentence are its number of edits and the mean length of its references. `tokenize` is the tokenizer for
+    BLEU. If it is a tokenizer for text without spaces, TER counts each Chinese character as a word.
     """
     from sacrebleu.metrics import TER as Metric
 
-    metric = Metric()
+    unspaced = tokenize in _UNSPACED
+    metric = Metric(normalized=unspaced, asian_support=unspaced)
     metric.num_refs = len(references)
     rows = metric._extract_corpus_statistics(hypotheses, list(references))
     return {

@@ -60,6 +60,7 @@ class OtherScore(_Model):
     metric: Text  # signature of the metric
     statistics: str  # statistics of every sentence, packed by `others.pack`
     smaller_is_better: bool = False
+    hypotheses: Text | None = None  # hash of the hypotheses. None in files of earlier versions
 
 
 class PartScores(_Model):

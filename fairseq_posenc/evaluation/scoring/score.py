@@ -21,6 +21,7 @@ from ...common.option_types import print_json
 from ...core import PositionError
 
 if TYPE_CHECKING:
+    from .generated import Generated
     from .record import PartScores
 
 #: fields of a test set that --json prints
@@ -72,7 +73,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--other-reference", action="store_true", help="accept a reference that differs from the target side of the prepared data"
     )
-    parser.add_argument("--ter", action="store_true", help="TER, in addition to BLEU and chrF")
+    parser.add_argument(
+        "--ter",
+        action="store_true",
+        help="TER, in addition to BLEU and chrF. With --tokenize zh or char, TER counts each Chinese character as a word",
+    )
     parser.add_argument(
         "--segment-scores", action="append", default=[], metavar="NAME=FILE",
         help="scores of another program, such as COMET, one number per sentence; {part} in FILE is the test set",
@@ -98,8 +103,11 @@ def run(args: argparse.Namespace) -> int:
     scored: dict[str, PartScores] = {}
     for part, (reference, *more) in references.items():
         output = args.run_dir / args.generated.replace("{part}", part)
-        scores, named = score_part(output, reference, not args.other_reference, args.tokenize, more, args.ter)
+        scores, generated = score_part(output, reference, not args.other_reference, args.tokenize, more, args.ter)
+        named, hypotheses = generated.checkpoint, _hash("\n".join(generated.hypotheses))
         scores["others"].update(_segment_scores(args, part, scores["sentences"], len(references)))
+        for other in scores["others"].values():
+            other["hypotheses"] = hypotheses
         path = args.checkpoint or (Path(named) if named else None)
         if path is None:
             raise PositionError(
@@ -113,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
         averaged = fields.pop("averaged")
         if averaged:
             scores["decoding"]["averaged_checkpoints"] = averaged
-        found = scored[part] = update(args.run_dir, {**fields, **measured}, part, scores)
+        found = scored[part] = update(args.run_dir, {**fields, **measured}, part, scores, hypotheses)
         if not args.json:
             more_scores = "".join(f", {others.title(name)} {other.score:.4g}" for name, other in found.others.items())
             print(
@@ -221,8 +229,8 @@ def score_part(
     tokenize: str | None = None,
     more_references: Sequence[Path] = (),
     ter: bool = False,
-) -> tuple[dict[str, Any], str | None]:
-    """Return the fields of `PartScores` for one output of fairseq-generate, and the path of the checkpoint that its log names.
+) -> tuple[dict[str, Any], Generated]:
+    """Return the fields of `PartScores` for one output of fairseq-generate, and the output.
 
     With `compare`, raise PositionError if the reference and the T- lines of the output do not belong to the same sentences.
     """
@@ -234,6 +242,7 @@ def score_part(
     references = text.removesuffix("\n").split("\n")
     printed = read_text(output)
     generated = outputs.parse(printed, len(references), str(output))
+    outputs.require_one_model(printed, generated.checkpoint, str(output))
     outputs.require_translations(generated, references, str(output))
     if compare:
         outputs.require_same_sentences(generated, references, str(output), str(reference))
@@ -253,9 +262,9 @@ def score_part(
         "decoding": _as_json(generated.decoding),
         "statistics": count(generated.hypotheses, references, words or None, tokenize, more).pack(),
         **lengths.parse(printed, generated.hypotheses, str(output)),
-        "others": {others.TER: others.ter(generated.hypotheses, [references, *more])} if ter else {},
+        "others": {others.TER: others.ter(generated.hypotheses, [references, *more], tokenize)} if ter else {},
     }
-    return scores, generated.checkpoint
+    return scores, generated
 
 
 def _more_references(path: Path, number: int, first: Path) -> list[str]:
@@ -282,8 +291,12 @@ def measure(
     return scores
 
 
-def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str, Any]) -> PartScores:
-    """Add one test set to the score.json of a run. If score.json is from another training run, its test sets are removed."""
+def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str, Any], hypotheses: str) -> PartScores:
+    """Add one test set to the score.json of a run. If score.json is from another training run, its test sets are removed.
+
+    Other scores of this test set, such as TER, are kept if they belong to the same hypotheses, references and sources.
+    `hypotheses` is the hash of the hypotheses.
+    """
     from . import record
 
     path = run_dir / record.FILE
@@ -297,8 +310,30 @@ def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str,
                 f"posenc: {path}: from another training run, so the scores of {shorten(', '.join(removed))} are removed",
                 file=sys.stderr,
             )
+        scores = {**scores, "others": _with_earlier(earlier["parts"].get(part), part, scores, hypotheses, path)}
     written = record.write(path, {**training, "parts": {**parts, part: scores}})
     return written.parts[part]
+
+
+def _with_earlier(
+    earlier: dict[str, Any] | None, part: str, scores: dict[str, Any], hypotheses: str, path: Path
+) -> dict[str, Any]:
+    """Return the other scores of a test set, and earlier scores of the same text.
+
+    Print the names of earlier scores of another text, which are removed.
+    """
+    found: dict[str, Any] = scores["others"]
+    if earlier is None:
+        return found
+    same = all(earlier[key] == scores[key] for key in ("reference", "source"))
+    kept = {name: other for name, other in earlier["others"].items() if same and other["hypotheses"] == hypotheses}
+    if removed := [name for name in earlier["others"] if name not in kept and name not in found]:
+        print(
+            f"posenc: {path}: {part} may have other hypotheses or references than before, so its earlier scores of "
+            f"{shorten(', '.join(removed))} are removed. To add them again, use --ter or --segment-scores.",
+            file=sys.stderr,
+        )
+    return {**kept, **found}
 
 
 def _as_json(settings: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from .memory import PEAK_OF_PROCESS
 _NUMBER = r"([0-9]{1,18}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,2})?)"  # fairseq writes 1234567 as 1.23457e+06
 _LONGEST_LINE = 20_000  # maximum number of characters of a line. The lines with numbers have a few hundred characters
 _PARAMETERS = re.compile(r"num\. shared model params: ([0-9,]{1,24})(?![0-9,])")
+#: line of an attempt that starts without updates. fairseq prints this line after the number of parameters
+_BEGUN = re.compile(r"\bNo existing checkpoint found |\bLoaded checkpoint .{1,5000} @ 0 updates\)")
 _INNER = re.compile(r"\btrain_inner\b")
 _EPOCH_END = re.compile(r"\btrain\W+epoch [0-9]+ \||\"train_wps\"")
 _TOKENS_PER_SECOND = re.compile(rf"\b(?:train_)?wps\b\W+{_NUMBER}")  # in a simple log and in a json log
@@ -32,9 +34,11 @@ _PROCESS = re.compile(re.escape(PEAK_OF_PROCESS).replace(re.escape("{:.3f}"), _N
 def parse_training_log(log: str) -> dict[str, Any]:
     """Return the fields of score.json that a log contains. Missing values are None.
 
-    If a resumed training run logs an epoch or a validation again, the later value is used, because it belongs to the final model.
+    A log can contain several attempts. Attempts before the last attempt that started without updates do not belong to the model,
+    and are left out. If a resumed training run logs an epoch or a validation again, the later value is used, because it belongs
+    to the final model.
     """
-    lines = [line for line in log.split("\n") if len(line) <= _LONGEST_LINE]
+    lines = _last_run([line for line in log.split("\n") if len(line) <= _LONGEST_LINE])
     gpu, parameters = _first(_GPU, lines), _first(_PARAMETERS, lines)
     return {
         "parameters": int(parameters[1].replace(",", "") or 0) if parameters else None,
@@ -44,6 +48,20 @@ def parse_training_log(log: str) -> dict[str, Any]:
         "peak_memory": _peak_memory(lines, float(gpu[1]) if gpu else None),
         "device": gpu[2].rstrip() if gpu else None,
     }
+
+
+def _last_run(lines: list[str]) -> list[str]:
+    """Return the lines of the last attempt that started without updates, and of all attempts that resumed it.
+
+    An attempt begins with its number of parameters. If no attempt started without updates, return all lines.
+    """
+    begin = start = 0
+    for number, line in enumerate(lines):
+        if _PARAMETERS.search(line):
+            begin = number
+        elif _BEGUN.search(line):
+            start = begin
+    return lines[start:]
 
 
 def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
