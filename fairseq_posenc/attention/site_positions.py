@@ -179,6 +179,12 @@ class SitePositions(nn.Module):
         """Return the maximum number of key positions that all methods support."""
         return min((method.key_limit for method in self.methods if method.key_limit is not None), default=math.inf)
 
+    def limits(self) -> list[tuple[PositionMethod, str, int]]:
+        """Return the methods with a limit, each with the side ("source" or "target") and the maximum number of positions."""
+        own, other = _SIDES[self.site]
+        found = [(method, *at) for method in self.methods for at in ((own, method.limit), (other, method.key_limit))]
+        return [(method, side, limit) for method, side, limit in found if limit is not None]
+
     def check_length(self, ctx: AttentionContext) -> None:
         """Raise PositionError if positions are beyond the limit of a method."""
         own, other = _SIDES[self.site]

@@ -73,6 +73,11 @@ class Source:
             raise PositionError(f"{self.origin}: no such folder. Expected a folder, http://ADDRESS or https://ADDRESS.")
         return folder
 
+    @functools.cached_property
+    def used(self) -> list[Path]:
+        """Return the local paths that `get` has returned."""
+        return []
+
     def get(self, name: str) -> Path | None:
         """Return the local path of a file. Download the file if necessary. Return None if the source does not have the file.
 
@@ -85,6 +90,7 @@ class Source:
         elif not path.is_file():
             return None
         self._check(path, name)
+        self.used.append(path)
         return path
 
     def address(self, name: str) -> str:

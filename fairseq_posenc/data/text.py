@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,6 +68,19 @@ class Lines:
             raise PositionError(
                 f"{self.path}: damaged or truncated gzip, after line {number} ({error}). Expected a complete file. Make it again."
             ) from None
+
+
+def require_other_files(written: Iterable[Path], read: Iterable[Path], hint: str) -> None:
+    """Raise PositionError if a command would overwrite a file that the command reads. Links to the file count as the file.
+
+    Call this function before the first file is opened for writing. `hint` is the last sentence of the message.
+    """
+    inputs = list(read)
+    for path in filter(os.path.exists, written):
+        if any(os.path.exists(given) and os.path.samefile(path, given) for given in inputs):
+            raise PositionError(
+                f"{path}: the command would overwrite this file, which is an input. Expected another file. {hint}"
+            )
 
 
 def read_gzip(path: Path, name: str, largest: int) -> bytes:

@@ -29,10 +29,11 @@ def data(tmp_path_factory):
 def trained(data, tmp_path):
     """Return a function that writes a checkpoint of an architecture, in the format of fairseq-train, with random parameters."""
 
-    def write(arch, *more, name="trained.pt", short=SHORT):
+    def write(arch, *more, name="trained.pt", short=SHORT, old=False):
         limits = ["--max-source-positions", str(short[0]), "--max-target-positions", str(short[1])]
         command = [str(data), "-s", "xx", "-t", "yy", "--arch", arch, *TINY.split(), *limits, *more]
-        config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), command))
+        args = options.parse_args_and_arch(options.get_training_parser(), command)
+        config = convert_namespace_to_omegaconf(args)
         model = tasks.setup_task(config.task).build_model(config.model)
         torch.manual_seed(1)
         for parameter in model.parameters():
@@ -43,6 +44,8 @@ def trained(data, tmp_path):
             "optimizer_history": [history], "task_state": {}, "extra_state": {"train_iterator": {"epoch": 1}},
             "last_optimizer_state": {"state": torch.zeros(10)},
         }  # fmt: skip
+        if old:  # until 2020, fairseq stored the arguments of the command instead of a configuration
+            state.update(args=args, cfg=None)
         torch.save(state, tmp_path / name)
         return tmp_path / name
 
@@ -146,6 +149,103 @@ def test_a_checkpoint_of_stock_fairseq_becomes_the_start_of_every_method(trained
     assert all(torch.equal(old[key], new[key]) for key in new if key != "positions_version")
 
 
+def merged_projections(state):
+    """Merge the projections of queries, keys and values, as fairseq did until August 2019."""
+    for query in [key for key in state if ".q_proj." in key]:
+        parts = [state.pop(query.replace(".q_proj.", f".{which}_proj.")) for which in "qkv"]
+        state[query.replace(".q_proj.", ".in_proj_")] = torch.cat(parts)
+
+
+def numbered_norms(state):
+    """Name the layer norms by numbers, as in fairseq's first versions."""
+    for key in [key for key in state if ".layers." in key and "layer_norm" in key]:
+        layer, name, kind = key.rsplit(".", 2)
+        number = ["self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"].index(name)
+        state[f"{layer}.layer_norms.{min(number, 1) if 'encoder.' in layer else number}.{kind}"] = state.pop(key)
+
+
+def no_final_norm(state, *, version=None):
+    """Remove the layer norms after the stacks and the versions, or set the versions."""
+    for side in ("encoder", "decoder"):
+        state.pop(f"{side}.version")
+        if version:
+            state[f"{side}.version"] = torch.tensor([version])
+        if not version or side == "decoder":  # encoders of version 2 have this layer norm
+            del state[f"{side}.layer_norm.weight"], state[f"{side}.layer_norm.bias"]
+
+
+def embed_out(state):
+    state["decoder.embed_out"] = state.pop("decoder.output_projection.weight")
+
+
+PRE_NORM = ["--encoder-normalize-before", "--decoder-normalize-before"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ([lambda state: state.pop("decoder.output_projection.weight")], ["--share-all-embeddings"]),
+        ([lambda state: state.pop("decoder.output_projection.weight")], ["--share-decoder-input-output-embed"]),
+        ([embed_out], []),
+        ([merged_projections], []),
+        ([numbered_norms, merged_projections, embed_out], []),
+        ([no_final_norm], PRE_NORM),
+        ([lambda state: no_final_norm(state, version=2.0)], PRE_NORM),
+        ([numbered_norms, merged_projections, embed_out], ["--encoder-learned-pos", "--decoder-learned-pos"]),
+    ],
+    ids=["shared", "shared in the decoder", "embed_out", "in_proj", "all", "version 1", "version 2", "learned"],
+)
+@pytest.mark.parametrize("how", ["start-from", "load"])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # hydra warns when fairseq converts the arguments
+def test_old_checkpoints_of_stock_fairseq_give_the_outputs_of_stock(how, changes, options, trained, tmp_path, capsys):
+    """fairseq itself converts these checkpoints when it loads them."""
+    path, out = trained("transformer", *options, old=len(changes) > 1), tmp_path / "start.pt"
+    state = torch.load(path, weights_only=True)
+    for change in changes:
+        change(state["model"])
+    torch.save(state, path)
+    method = "learned" if "--encoder-learned-pos" in options else "sinusoidal"
+    if how == "start-from":
+        assert run(capsys, "start-from", path, out, "--method", method)[0] == 0
+        ours = loaded(out)
+        if method == "learned":  # the command never copies positions
+            state["model"].update({
+                f"{side}.embed_positions.weight": getattr(ours, side).position.methods[0].weight.detach()
+                for side in ("encoder", "decoder")
+            })  # fmt: skip
+            torch.save(state, path)
+    else:
+        others = [option for option in options if "learned" not in option]
+        ours = loaded(trained(f"posenc_{method}_tiny", *others, name="ours.pt"))
+        ours.load_state_dict(state["model"])
+    stock = loaded(path)
+    source, target = torch.tensor([[5, 6, 4, 7, 2]]), torch.tensor([[2, 6, 4, 8]])
+    expected, found = (model(source, torch.tensor([5]), target)[0] for model in (stock, ours))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert expected.std() > 0.1
+    torch.save({**state, "model": ours.state_dict()}, out)  # the converted model is complete
+    again = trained(f"posenc_{method}_tiny", *(option for option in options if "learned" not in option), name="again.pt")
+    model = loaded(again)
+    model.load_state_dict(torch.load(out, weights_only=True)["model"])
+    assert torch.equal(model(source, torch.tensor([5]), target)[0], found)
+
+
+@pytest.mark.parametrize("method", ["encoder=sinusoidal+zhu;decoder=sinusoidal", "posenc_xl_pe", "posenc_ldpe"])
+@pytest.mark.parametrize(
+    ("arch", "task"), [("transformer", []), ("posenc_cai_lam_tiny", [*EVERY, "--random-structure", "3"])], ids=["stock", "trees"]
+)
+def test_a_model_with_side_inputs_starts_from_every_checkpoint(arch, task, method, trained, tmp_path, capsys):
+    path, out = trained(arch, *task), tmp_path / "start.pt"
+    status, _, error = run(capsys, "start-from", path, out, "--method", method)
+    assert (status, error) == (0, "")
+    made = torch.load(out, weights_only=True)
+    assert made["cfg"]["task"]["_name"] == "posenc_translation"
+    options = made["cfg"]["model"]
+    options = options if isinstance(options, dict) else vars(options)
+    assert not options.keys() & {"relations", "relations_digest", "order_source", "random_structure"}
+    assert loaded(out).encoder.side_inputs
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -159,7 +259,6 @@ def test_a_checkpoint_of_stock_fairseq_becomes_the_start_of_every_method(trained
         (["start-from", "{path}", "{out}", "--method", "ropee"], "rope"),
         (["start-from", "{path}", "{out}", "--method", "alibi"], "not defined at site encoder"),
         (["start-from", "{path}", "{out}", "--method", "t5", "--data", "/"], "Set the folder with --data"),
-        (["start-from", "{path}", "{out}", "--method", "posenc_spr_rel"], "--task posenc_translation"),
     ],
 )
 def test_wrong_input_is_one_line(arguments, message, trained, tmp_path, capsys):

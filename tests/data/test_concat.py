@@ -97,6 +97,18 @@ def test_what_is_refused(corpus, capsys, options, says):
     assert not (corpus / "out").exists()
 
 
+@pytest.mark.parametrize("options, output", [(["--mix", "1-2"], "test"), (["--sentences", "1-2"], "out/test")])
+def test_no_input_is_overwritten(corpus, capsys, options, output):
+    (corpus / "out").mkdir()
+    for name in ("test.k2.en", "test.lines"):
+        (corpus / "out" / name).hardlink_to(corpus / "test.en")
+    before = (corpus / "test.en").read_text()
+    assert concat(corpus, *options, output=output) == 2
+    line = capsys.readouterr().err
+    assert "the command would overwrite this file, which is an input" in line and "another OUT" in line and line.count("\n") == 1
+    assert (corpus / "test.en").read_text() == before and not (corpus / "out" / "test.k1.en").exists()
+
+
 @pytest.mark.parametrize(
     "text, says",
     [

@@ -253,6 +253,16 @@ def test_what_is_refused_leaves_earlier_text_as_it_is(folder, take, tmp_path):
     assert {path.name: path.read_text().splitlines() for path in (tmp_path / "out").iterdir()} == before
 
 
+def test_the_folder_of_the_input_is_refused_and_stays(tmp_path, capsys):
+    for part in multi30k.PARTS.values():
+        for language in ("en", "uk"):
+            (tmp_path / f"{part}.{language}").write_text(" one \ntwo\n")
+    assert cli.main(["data", "multi30k", str(tmp_path), "--from", str(tmp_path)]) == 2
+    line = capsys.readouterr().err
+    assert f"{tmp_path}/train.en: the command would overwrite this file" in line and line.count("\n") == 1
+    assert (tmp_path / "train.en").read_text() == " one \ntwo\n" and not (tmp_path / "test.en").exists()
+
+
 # --- names of the data ---
 
 

@@ -212,3 +212,27 @@ def test_references_of_an_earlier_call_are_removed(corpus, capsys):
 )
 def test_wrong_languages_are_one_line(corpus, capsys, options, line):
     assert line in refusal(capsys, corpus, **options)
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_folder_of_the_input_is_refused_and_stays(corpus, capsys):
+    (corpus / "out").symlink_to(corpus)
+    before = contents(corpus)
+    line = refusal(capsys, corpus)
+    assert f"{corpus}/out/train.en: the command would overwrite this file, which is an input. Expected another file." in line
+    assert "Give another FOLDER." in line and contents(corpus) == before
+
+
+@pytest.mark.parametrize("name", ["train.pt", "valid.en", "web.en", "news.en.1", "news.en.7", "corpus.txt", "pairs"])
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_an_input_that_is_a_link_to_an_output_is_refused_and_stays(corpus, capsys, name, link):
+    out, reference = corpus / "out", corpus / "news.en.2"
+    out.mkdir()
+    reference.rename(out / name)
+    getattr(reference, link)(out / name)
+    before = contents(corpus)
+    assert f"{out / name}: the command would overwrite" in refusal(capsys, corpus, "--codes", "pt", "en")
+    assert contents(corpus) == before

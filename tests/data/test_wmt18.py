@@ -276,6 +276,15 @@ def test_wrong_options_are_one_line(mirror, tmp_path, capsys):
     assert f"{tmp_path}: no .tar files in this folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--downloads", "--czeng", "--from"])
+def test_no_input_may_be_in_the_folder_that_is_removed_at_the_end(mirror, tmp_path, capsys, option):
+    inside = tmp_path / "raw" / "mine"
+    inside.mkdir(parents=True)
+    assert fetch(mirror, tmp_path, "--other", "cs", option, str(inside)) == 2
+    line = f"posenc: {inside}: the command would remove this folder. Expected a folder outside {tmp_path}/raw. Move the folder.\n"
+    assert capsys.readouterr().err == line and inside.is_dir()
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_archive(tmp_path):
     """Hashing, unpacking and writing 200 MB of text increases the memory of the process by less than 50,000 KiB."""

@@ -17,7 +17,7 @@ import numpy
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
@@ -314,6 +314,19 @@ def test_no_sentence_is_lost_for_a_batch_that_is_no_multiple(sentences):
         list(range(sentences)), lambda index: 5, max_tokens=40, max_sentences=8, required_batch_size_multiple=8
     )
     assert sorted(index for batch in batches for index in batch) == list(range(sentences))
+
+
+@pytest.mark.parametrize("number", [1, 3, 20])
+def test_batch_buckets_are_the_quantiles_of_the_lengths(number):
+    """numpy 2.4 has no argument `interpolation`, with which fairseq calls numpy.percentile."""
+    sizes = numpy.array([9, 2, 3, 3, 7, 5, 11, 4])
+    expected = sorted({int(sorted(sizes)[index * (len(sizes) - 1) // number]) for index in range(1, number + 1)})
+    words = [torch.full((size,), 5) for size in sizes]
+    pairs = LanguagePairDataset(words, sizes, Dictionary(), words, sizes, Dictionary(), num_buckets=number)
+    assert pairs.src.buckets.tolist() == data_utils.get_buckets(sizes, number).tolist() == expected
+    for index, size in enumerate(sizes):
+        assert len(pairs[index]["source"]) == min(bucket for bucket in expected if bucket >= size)
+    assert pairs.get_batch_shapes() == [(None, size) for size in expected]
 
 
 #: a program that ends while a thread of fairseq still computes batches. A training run with --max-update ends in the same way

@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+import fairseq_posenc.host.plugin  # noqa: F401  (registers the models)
 from fairseq_posenc.host.models.transformer.model import PositionTransformer
 
 
@@ -97,6 +98,15 @@ def test_ensembles_of_different_methods(fairseq, shaw, tmp_path):
 
     mean = (probabilities(alone[0]) + probabilities(alone[1])) / 2
     torch.testing.assert_close(probabilities(both), mean, rtol=1e-3, atol=1e-4)
+
+
+def test_ensembles_with_stock_score_references(fairseq, shaw, tmp_path):
+    """In decoding, a model of stock fairseq always returns attention weights. Models of this plugin compute them on request."""
+    fairseq.train("transformer", tmp_path, "--share-all-embeddings").succeeded()
+    stock = tmp_path / "checkpoint_last.pt"
+    outputs = [fairseq.generate(both, "--score-reference").succeeded() for both in (f"{stock}:{shaw}", f"{shaw}:{stock}")]
+    scores = [[float(rows[0].split()[0]) for _, rows in sorted(fairseq.rows(output, "H").items())] for output in outputs]
+    assert len(scores[0]) == 6 and scores[0] == pytest.approx(scores[1], abs=1e-3)
 
 
 def test_sacrebleu_scores(fairseq, shaw):

@@ -149,6 +149,8 @@ def test_refusals_of_training(fairseq, tmp_path, options, message):
     [
         (["--iter-decode-with-external-reranker"], "Expected --iter-decode-with-beam"),
         (["--prefix-size", 1], "Remove --prefix-size"),
+        (["--score-reference"], "Remove --score-reference"),
+        (["--print-alignment"], "Remove --print-alignment"),
         (["--decode-positions", "reference", "--iter-decode-with-beam", 3], "Remove --iter-decode-with-beam"),
     ],
 )

@@ -8,6 +8,8 @@ import shutil
 
 import pytest
 import torch
+from fairseq.models import build_model
+from omegaconf import OmegaConf
 
 import fairseq_posenc
 import fairseq_posenc.host.plugin
@@ -91,6 +93,14 @@ def test_options_without_effect_are_refused(fairseq, tmp_path, option):
             ],
             ["--left-pad-target", "Remove it"],
         ),
+        (
+            ["--encoder-position", "learned", "--required-seq-len-multiple", "8", "--max-source-positions", "20"],
+            ["--required-seq-len-multiple 8: ", "padded to 24", "learned (encoder)", "--max-source-positions 24"],
+        ),
+        (
+            ["--cross-position", "tupe_rel", "--required-seq-len-multiple", "8", "--max-target-positions", "20"],
+            ["--required-seq-len-multiple 8: ", "padded to 24", "tupe_rel (cross)", "--max-target-positions 24"],
+        ),
         (["--criterion", "label_smoothed_cross_entropy_with_alignment"], ["_with_alignment: ", "attention weights", "Expected"]),
         (
             ["--task", "posenc_translation", "--decoder-position", "ldpe", "--criterion", RDROP, "--rdrop-alpha", "1"],
@@ -102,6 +112,12 @@ def test_options_without_effect_are_refused(fairseq, tmp_path, option):
 def test_mistakes_are_named(fairseq, tmp_path, options, words):
     line = fairseq.train("posenc_transformer_tiny", tmp_path, *options).refusal()
     assert all(word in line for word in words), line
+
+
+def test_configurations_of_hydra_are_refused():
+    """fairseq-hydra-train passes only the options of the model. The model could not check the criterion."""
+    with pytest.raises(SystemExit, match=r"^fairseq_posenc: fairseq-hydra-train: .* Run fairseq-train --arch posenc_t5_tiny\.$"):
+        build_model(OmegaConf.create({"_name": "posenc_t5_tiny"}), None)
 
 
 def test_an_unknown_architecture_names_ours(fairseq, tmp_path):
@@ -192,6 +208,14 @@ def bounded(fairseq, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bounded")
     fairseq.train("posenc_learned_tiny", folder, *SHORT).succeeded()
     return folder / "checkpoint_last.pt"
+
+
+def test_padding_to_a_multiple_stays_within_the_limit(fairseq, tmp_path):
+    """Sentences of 13 tokens are padded to 16 tokens. A method without a limit accepts any padding."""
+    options = ["--max-source-positions", 16, "--max-target-positions", 16, "--required-seq-len-multiple", 8]
+    fairseq.train("posenc_learned_tiny", tmp_path / "bounded", *options, "--cross-position", "none").succeeded()
+    options = ["--max-source-positions", 13, "--max-target-positions", 13, "--required-seq-len-multiple", 8]
+    fairseq.train("posenc_t5_tiny", tmp_path / "unbounded", *options).succeeded()
 
 
 def test_training_skips_what_is_too_long_and_says_so(fairseq, tmp_path):

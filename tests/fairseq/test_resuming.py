@@ -153,12 +153,17 @@ def test_patience_counts_the_validations_before_an_interruption(count):
     assert saved == {"val_loss": 2.5, "early_stopping": {"best": 2.0, "num_runs": 3}}
     count.clear()
 
-    def resume(allowed, **options):
-        trainer = SimpleNamespace(cfg=SimpleNamespace(checkpoint=SimpleNamespace(patience=allowed)))
-        return patience.restoring_count(lambda trainer, path, reset_meters: dict(saved))(trainer, "checkpoint_last.pt", **options)
+    def resume(allowed, file="runs/checkpoint_last.pt", reset_dataloader=False, **options):
+        checkpoint = SimpleNamespace(patience=allowed, save_dir="runs", reset_dataloader=reset_dataloader)
+        trainer = SimpleNamespace(cfg=SimpleNamespace(checkpoint=checkpoint), checkpoint_suffix="")
+        load = patience.restoring_count(lambda trainer, path, *resets, reset_meters: dict(saved))
+        return load(trainer, file, **options)
 
-    assert resume(4, reset_meters=True) == saved and count == {}
-    assert resume(4) == saved and count == {"best": 2.0, "num_runs": 3}
+    for reset in ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader"):
+        assert resume(3, **{reset: True}) == saved and count == {}
+    for file in ("others/checkpoint_last.pt", "runs/checkpoint_best.pt"):  # another training run starts from this checkpoint
+        assert resume(3, file) == saved and count == {}
+    assert resume(4, "./runs/../runs/checkpoint_last.pt") == saved and count == {"best": 2.0, "num_runs": 3}
     with pytest.raises(SystemExit) as ended:  # early stopping had ended the training run. One more epoch would change the model
         resume(3)
     assert ended.value.code == 0

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import re
 import shutil
 
 import pytest
@@ -88,6 +89,37 @@ def test_sentences_of_the_keyboard_are_refused(structured, trained):
         "SIDE-INTERACTIVE: fairseq-interactive: not supported, because the model reads side files (heads)" in line
         and ("posenc side binarise and fairseq-generate") in line
     )
+
+
+@pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
+def test_a_training_that_goes_on_has_the_same_structure(structured, trained, tmp_path, how):
+    given = (tmp_path / "run", *TASK, how, trained, "--max-update", 3, "--random-structure", 1)
+    line = structured.train("posenc_spr_rel_tiny", *given).refusal()
+    assert f"{trained}: trained with the real structure, but this command uses --random-structure 1." in line
+    assert "start-from" in line and not (tmp_path / "run" / "checkpoint_last.pt").exists()
+
+
+def test_batch_buckets_do_not_change_the_loss(structured, trained):
+    """--num-batch-buckets pads sentences before the side inputs are added to the batch."""
+    losses = []
+    for options in ([], ["--num-batch-buckets", 2]):
+        given = ["--path", trained, "--cpu", "--num-workers", 0, "--valid-subset", "valid1", "--max-tokens", 500, *TASK]
+        output = structured.run("fairseq-validate", structured.data, *given, *options).succeeded()
+        assert ("bucketing source lengths" in output) == bool(options)
+        losses.append(float(re.search(r"loss ([\d.]+)", output)[1]))
+    assert losses[0] == pytest.approx(losses[1], abs=0.002)
+
+
+def test_start_from_is_the_way_to_other_structure(structured, fairseq, tmp_path, capsys):
+    """The new model reads labels. The first checkpoint is of --task translation, and its data folder has no side files."""
+    fairseq.train("posenc_sinusoidal_tiny", tmp_path / "plain").succeeded()
+    start = [str(tmp_path / "plain" / "checkpoint_last.pt"), str(tmp_path / "start.pt"), "--method", "posenc_zhu"]
+    assert main(["checkpoint", "start-from", *start, "--data", str(structured.data)]) == 0, capsys.readouterr().err
+    for seed in (1, 2):
+        given = (tmp_path / f"run{seed}", *TASK, "--finetune-from-model", tmp_path / "start.pt", "--random-structure", seed)
+        structured.train("posenc_zhu_tiny", *given).succeeded()
+        start[0] = str(tmp_path / "run1" / "checkpoint_last.pt")
+        assert main(["checkpoint", "start-from", *start]) == 0, capsys.readouterr().err
 
 
 def test_a_control_is_decoded_as_it_was_trained(structured, trained, tmp_path):

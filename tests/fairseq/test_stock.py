@@ -3,6 +3,7 @@
 The parameters, their order, their initial values and all updates are equal.
 """
 
+import argparse
 import re
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from fairseq import options as fairseq_options
 from fairseq import tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_CONFIG_REGISTRY
 
 import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 
@@ -43,6 +45,32 @@ def test_parameters_have_the_order_of_stock(fairseq, arch, learned, options):
     if not learned:  # with learned positions, stock fairseq draws the table twice, so later random numbers differ
         for (name, value), expected in zip(ours.named_parameters(), stock.parameters()):
             assert torch.equal(value, expected), name
+
+
+@pytest.mark.parametrize(
+    "options, sizes",
+    [
+        ([], (128, 512)),
+        (["--encoder-embed-dim", "64"], (64, 512)),
+        (["--encoder-ffn-embed-dim", "256"], (128, 256)),
+        (["--encoder-embed-dim", "64", "--decoder-embed-dim", "32", "--encoder-ffn-embed-dim", "8"], (32, 8)),
+        (["--decoder-ffn-embed-dim", "24"], (128, 24)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_widths_of_the_decoder_follow_the_encoder_as_in_stock(fairseq, options, sizes):
+    """The widths are also stored in checkpoints. If a stored configuration is loaded, its widths are kept."""
+    command = [str(fairseq.data), "--arch", "posenc_sinusoidal_tiny", *options]
+    args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), command)
+    assert (args.decoder_embed_dim, args.decoder_ffn_embed_dim) == sizes
+    stored = argparse.Namespace(**{**vars(args), "encoder_embed_dim": 48, "encoder_ffn_embed_dim": 12})
+    ARCH_CONFIG_REGISTRY[args.arch](stored)
+    assert (stored.decoder_embed_dim, stored.decoder_ffn_embed_dim) == sizes
+    stock = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), [*command[:2], "transformer", *options])
+    given = {option.lstrip("-").replace("-", "_") for option in options[::2]}
+    for name in ("embed_dim", "ffn_embed_dim"):
+        if given & {f"encoder_{name}", f"decoder_{name}"}:
+            assert getattr(args, f"decoder_{name}") == getattr(stock, f"decoder_{name}")
 
 
 def losses(output: str) -> list:

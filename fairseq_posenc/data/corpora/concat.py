@@ -19,6 +19,7 @@ from ...common.files import replace_file
 from ...common.messages import shorten
 from ...common.option_types import integer
 from ...core import PositionError
+from ..text import require_other_files
 from .parallel import aligned, find
 
 #: maximum of a number in the options --sentences, --mix and --epoch
@@ -78,14 +79,17 @@ def run(args: argparse.Namespace) -> int:
         raise PositionError("concat: --seed and --epoch are options of --mix. Expected --mix NUMBERS. Leave them out.")
     if args.separator != "".join(args.separator.split()):
         raise PositionError(f"concat: --separator {args.separator!r} contains a blank. Expected one token. Give another one.")
+    prefixes = [args.output] if args.mix else [f"{args.output}.k{number}" for number in numbers]
+    outputs = [Path(f"{prefix}.{ending}") for prefix in prefixes for ending in (args.source, args.target, "lines")]
+    require_other_files(outputs, files, "Give another OUT.")
     rows = list(_rows(files, args.separator))
     if args.mix:
         _write_mix(args, rows, numbers)
     else:
         lines = _lines(args.lines, len(rows), math.lcm(*numbers), args.input)
-        for number in numbers:
+        for number, prefix in zip(numbers, prefixes):
             groups = [(first, number) for first in range(0, lines, number)]
-            _write(f"{args.output}.k{number}", args, rows, groups)
+            _write(prefix, args, rows, groups)
     return 0
 
 

@@ -17,7 +17,7 @@ from ...common.files import require_regular, unwritable
 from ...common.option_types import not_negative
 from ...core import PositionError
 from ..download import Source, sha256
-from ..text import read_gzip
+from ..text import read_gzip, require_other_files
 
 #: name of a part in fairseq -> name of its files
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
@@ -235,6 +235,8 @@ def run(args: argparse.Namespace) -> int:
     parts = {part: clean(part, text, args.drop_empty) for part, text in parts.items()}
     if "valid" not in parts:
         parts.update(hold_out(parts["train"], args.valid_seed))
+    outputs = [args.folder / f"{part}.{language}" for part in parts for language in languages]
+    require_other_files([*outputs, args.folder / "corpus.txt"], source.used, "Give another FOLDER.")
     source.record_downloads()
     try:
         write(args.folder, parts, name)

@@ -25,6 +25,7 @@ from typing import IO
 from ...common.files import replace_file, unreadable, unwritable
 from ...common.messages import join, shorten
 from ...core import PositionError
+from ..text import require_other_files
 
 LONGEST_LINE = 1 << 16  # maximum number of bytes of a line
 LARGEST_RATIO = 200  # maximum ratio of the decompressed size to the size of a gzip file. For text, it is usually below 20
@@ -244,6 +245,8 @@ def run(args: argparse.Namespace) -> int:
     _require_names(tests)
     if not args.name.strip() or not args.name.isprintable() or len(args.name) > 200:
         raise PositionError(f"name {shorten(args.name)!r}: not a name. Expected up to 200 printable characters on one line.")
+    inputs = [*pairs["train"], *pairs["valid"], *(path for test in tests for path in [test.source, *test.references])]
+    require_other_files(_outputs(args.folder, codes, tests), inputs, "Give another FOLDER.")
     args.folder.mkdir(parents=True, exist_ok=True)
     try:
         _write(args.folder, codes, pairs, tests, args.drop_empty)
@@ -265,6 +268,24 @@ def _require_names(tests: list[TestSet]) -> None:
             raise PositionError(f"test set {name!r}: given twice. Expected a different name for each test set.")
 
 
+def _outputs(folder: Path, codes: tuple[str, str], tests: list[TestSet]) -> list[Path]:
+    """Return the paths of all files that the command writes or removes."""
+    parts = [folder / f"{part}.{code}" for part in ("train", "valid") for code in codes]
+    of_tests = [path for test in tests for path in (*_written(folder, codes, test), *_earlier_references(folder, codes, test))]
+    return [*parts, *of_tests, folder / "corpus.txt", folder / "pairs"]
+
+
+def _written(folder: Path, codes: tuple[str, str], test: TestSet) -> list[Path]:
+    """Return the paths of the files of a test set: the source, and one file per reference."""
+    endings = [*codes, *(f"{codes[1]}.{number}" for number in range(1, len(test.references)))]
+    return [folder / f"{test.name}.{ending}" for ending in endings]
+
+
+def _earlier_references(folder: Path, codes: tuple[str, str], test: TestSet) -> set[Path]:
+    """Return the references of an earlier call that the test set does not have."""
+    return set(folder.glob(f"{glob.escape(test.name)}.{codes[1]}.[0-9]*")) - set(_written(folder, codes, test))
+
+
 def _write(folder: Path, codes: tuple[str, str], pairs: dict[str, list[Path]], tests: list[TestSet], drop_empty: bool) -> None:
     sizes = {}
     for part, files in pairs.items():
@@ -274,10 +295,9 @@ def _write(folder: Path, codes: tuple[str, str], pairs: dict[str, list[Path]], t
         if dropped:
             print(f"{folder}: {part}: {dropped:,} pairs with an empty side are left out")
     for test in tests:
-        endings = [codes[0], codes[1], *(f"{codes[1]}.{number}" for number in range(1, len(test.references)))]
-        written = [folder / f"{test.name}.{ending}" for ending in endings]
-        for old in set(folder.glob(f"{glob.escape(test.name)}.{codes[1]}.[0-9]*")) - set(written):
-            old.unlink()  # a reference that is no longer given
+        written = _written(folder, codes, test)
+        for old in _earlier_references(folder, codes, test):
+            old.unlink()
         sizes[test.name], _ = write_part([test.source, *test.references], written, None)
         known = in_training(written[0], folder / f"train.{codes[0]}")
         if known:

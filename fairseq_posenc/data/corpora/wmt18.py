@@ -14,7 +14,7 @@ import shutil
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -313,13 +313,14 @@ def run(args: argparse.Namespace) -> int:
             )
     if args.czeng and args.other != "cs":
         raise PositionError(f"--czeng: CzEng is Czech-English. Expected --other cs, not {args.other}. Remove --czeng.")
+    raw = args.folder / "raw"
+    _require_outside(raw, (args.downloads, args.czeng, Path(args.origin) if args.origin else None))
     store = Store(args.downloads or args.folder / "downloads", args.origin, args.checksums)
     wanted = {corpus.archives[args.other]: corpus.members(args.other) for corpus in corpora}
     wanted[DEV] = {language: f"dev/{VALID}.{language}" for language in (args.other, "en")}
     wanted[TEST] = {member: f"test/{member}" for member in _test_members(args.other)}
     archives = store.get(wanted)
     require_room(args.folder, int(_GROWTH * sum(path.stat().st_size for path in archives.values())), "text and binary data")
-    raw = args.folder / "raw"
     for archive, path in archives.items():
         print(f"{path}: unpacking", flush=True)
         extract(path, {member: raw / member for member in wanted[archive].values() if not (raw / member).is_file()})
@@ -340,6 +341,15 @@ def run(args: argparse.Namespace) -> int:
         _compare(args.folder, cleaning, kept)
     shutil.rmtree(raw)
     return 0
+
+
+def _require_outside(raw: Path, folders: Iterable[Path | None]) -> None:
+    """Raise PositionError if a folder of the input is in the folder `raw`, which the command removes at the end."""
+    for folder in folders:
+        if folder is not None and folder.resolve().is_relative_to(raw.resolve()):
+            raise PositionError(
+                f"{folder}: the command would remove this folder. Expected a folder outside {raw}. Move the folder."
+            )
 
 
 def _test_members(other: str) -> list[str]:

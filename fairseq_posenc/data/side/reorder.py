@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from ..text import Lines
+from ..text import Lines, require_other_files
 from . import orders
 from .files import Fault, SideError, parse_order, side_file
 from .outputs import Outputs
@@ -23,6 +23,8 @@ def write_orders(text: Path, given: Path, source: str | None = None) -> str:
     word alignments.
     """
     path = side_file(text, "order")
+    if not source:  # orders may be read from TEXT.order, because the written orders are equal
+        require_other_files([path], [given], "Rename the file of the alignments.")
     found = []
     with Outputs() as outputs:
         with outputs.partial(path).open("w", encoding="utf-8", newline="\n") as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..text import Lines
+from ..text import Lines, require_other_files
 from . import conllu
 from .files import Fault, SideError, side_file
 from .outputs import Outputs, chunks, in_order
@@ -40,10 +40,11 @@ def convert(job: Job, workers: int = 1) -> int:
 
     Also write TEXT.edges, unless `job.edges` is "none". With `job.write_text`, also write the words to the text file TEXT.
     """
+    paths = {kind: side_file(job.text, kind) for kind in job.kinds}
+    if job.write_text:
+        paths["text"] = job.text
+    require_other_files(paths.values(), [job.trees], "Give another TEXT.")
     with Outputs() as outputs, contextlib.ExitStack() as stack:
-        paths = {kind: side_file(job.text, kind) for kind in job.kinds}
-        if job.write_text:
-            paths["text"] = job.text
         files = {
             kind: stack.enter_context(outputs.partial(path).open("w", encoding="utf-8", newline="\n"))
             for kind, path in paths.items()

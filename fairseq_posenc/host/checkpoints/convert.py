@@ -12,12 +12,14 @@ from torch import Tensor
 
 from ...core import SITES, PositionError
 from ...data.side.examples import random_sentence, side_inputs
-from ...registry.architectures import MODEL
+from ...registry import card
+from ...registry.architectures import MODEL, TASK
+from ...registry.spec import parse
 from .average import for_inference
 from .read import load
 
 #: tensors with these parts in their names belong to position methods, or to stock fairseq's position encodings
-_POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_positions.", ".version")
+_POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_positions.")
 #: the seed of new parameters, and of the random tokens with which two models are compared
 _SEED = 1
 _TOLERANCE = 1e-4  # maximum difference between the outputs of two equal models
@@ -81,11 +83,14 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
     _, shorter = _build(path, old, data)
     shorter.load_state_dict(old["model"])
     _require_same_output(path, shorter, model, task)
-    return Converted(for_inference({**new, "model": values}), grown)
+    return _converted(new, values, grown)
 
 
 def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None) -> Converted:
     """Build a model with new position encodings, and copy all parameters outside the position encodings from a checkpoint.
+
+    If a new method reads side inputs, the task posenc_translation replaces fairseq's task translation. The new model has not
+    been trained with side files. The result therefore contains no facts about the side files of the earlier training run.
 
     Args:
         path: checkpoint of this plugin, or of stock fairseq's `transformer`.
@@ -96,12 +101,23 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None) -
         PositionError: The specs do not fit the model, or the checkpoint has parameters that the model lacks.
     """
     state = load(path)
+    from ..side.load import FACTS  # after `load`, which imports the plugin before fairseq
+
     trained = state["model"]
     positions = {f"{site}_position": specs.get(site, "none") for site in SITES}
     kind = {} if "positions_version" in trained else _FROM_STOCK
-    for name, value in {**positions, **kind}.items():
+    for name, value in {**positions, **kind, **dict.fromkeys(FACTS)}.items():
         _set(state["cfg"].model, name, value)
+    if state["cfg"].task.get("_name") == "translation" and _reads_side_inputs(specs):
+        _set(state["cfg"].task, "_name", TASK)
+    if "random_structure" in state["cfg"].task:
+        _set(state["cfg"].task, "random_structure", None)
     _, model = _build(path, state, data)
+    for name in FACTS:
+        _remove(state["cfg"].model, name)
+    if kind:
+        trained = model.with_versions(trained)
+    model.upgrade_state_dict(trained)  # convert the names of earlier versions, as in loading
     values, copied = model.state_dict(), set()
     for name, value in trained.items():
         if any(part in name for part in _POSITIONS):
@@ -114,7 +130,19 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None) -
         values[name] = value
         copied.add(name)
     new = [name for name in values if name not in copied and not name.endswith(("positions_version", ".version"))]
-    return Converted(for_inference({**state, "model": values}), new)
+    return _converted(state, values, new)
+
+
+def _reads_side_inputs(specs: Mapping[str, str]) -> bool:
+    return any(card(method.name).side_inputs for site, spec in specs.items() for method in parse(spec, site).methods)
+
+
+def _converted(state: dict[str, Any], values: dict[str, Tensor], new: list[str]) -> Converted:
+    """Return a checkpoint with these tensors, and with the configuration of `state`.
+
+    Old checkpoints have the entry `args` instead of a configuration. fairseq would read `args` and ignore the configuration.
+    """
+    return Converted(for_inference({**state, "args": None, "model": values}), new)
 
 
 def _require_own_model(path: Path, state: dict[str, Any]) -> None:
@@ -153,6 +181,16 @@ def _set(section: Any, name: str, value: Any) -> None:
             section[name] = value
     else:
         setattr(section, name, value)
+
+
+def _remove(section: Any, name: str) -> None:
+    from omegaconf import OmegaConf, open_dict
+
+    if OmegaConf.is_config(section):
+        with open_dict(section):
+            del section[name]
+    else:
+        delattr(section, name)
 
 
 def _copy_rows(path: Path, name: str, old: Tensor, new: Tensor, distances: set[tuple[int, int]]) -> None:

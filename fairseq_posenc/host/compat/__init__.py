@@ -21,6 +21,7 @@ from . import (
     patience,
     precision,
     saving,
+    structure,
     warnings,
 )
 
@@ -38,6 +39,7 @@ _CONCERNS = (
     distributed,
     machines,
     precision,
+    structure,
     warnings,
 )
 

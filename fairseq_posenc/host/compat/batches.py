@@ -1,4 +1,8 @@
-"""Patches for batches: keep all sentences, use the same batches after resuming, end threads at exit, and shorten errors."""
+"""Patches for batches.
+
+The patches keep all sentences, use the same batches after resuming, repair --num-batch-buckets, end threads at exit, and shorten
+errors.
+"""
 
 import atexit
 import contextlib
@@ -6,9 +10,10 @@ import functools
 import queue
 import threading
 import time
+import types
 
 import numpy
-from fairseq.data import data_utils
+from fairseq.data import bucket_pad_length_dataset, data_utils
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.tasks import FairseqTask
 
@@ -58,6 +63,14 @@ def same_after_resuming(get_batch_iterator):
     return get_same_batches
 
 
+def buckets_of(sizes, num_buckets):
+    """Return the sizes to which --num-batch-buckets pads sentences, as fairseq's get_buckets does.
+
+    fairseq calls numpy.percentile with the argument `interpolation`. In numpy 2.4, this argument has the name `method`.
+    """
+    return numpy.unique(numpy.percentile(sizes, numpy.linspace(0, 100, num_buckets + 1), method="lower")[1:])
+
+
 def with_one_line(filter_indices):
     """Wrap fairseq's filter_indices_by_size, so that the error about too long sentences is one line without a traceback."""
 
@@ -90,6 +103,9 @@ def end_loading(timeout: float = 10.0) -> None:
 
 def apply() -> None:
     atexit.register(end_loading)
+    if not hasattr(numpy, "compat"):  # numpy 2.4 has no module numpy.compat, from which fairseq reads the type of its counts
+        numpy.compat = types.SimpleNamespace(long=int)
+    data_utils.get_buckets = bucket_pad_length_dataset.get_buckets = buckets_of
     data_utils.batch_by_size = keeping_the_last(data_utils.batch_by_size)
     FairseqTask.get_batch_iterator = same_after_resuming(FairseqTask.get_batch_iterator)
     FairseqTask.filter_indices_by_size = with_one_line(FairseqTask.filter_indices_by_size)

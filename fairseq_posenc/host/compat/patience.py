@@ -1,11 +1,13 @@
 """Restore the count of --patience when an interrupted training run is resumed.
 
 The count is the number of validations without improvement. fairseq keeps this count only in memory. Without this patch, a
-resumed training run would stop later than an uninterrupted training run.
+resumed training run would stop later than an uninterrupted training run. A training run that starts from another checkpoint,
+or with an option --reset-*, is a new training run. Its count starts at 0.
 """
 
 import functools
 import logging
+import os
 import sys
 from typing import Any
 
@@ -37,14 +39,23 @@ def with_count(save):
     return save_with_count
 
 
+def _resumes(trainer: Trainer, filename: str, *resets: bool) -> bool:
+    """Return whether a training run is resumed: the file is the last checkpoint of --save-dir, and nothing is reset."""
+    options = trainer.cfg.checkpoint
+    last = os.path.join(options.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+    return os.path.realpath(filename) == os.path.realpath(last) and not any((*resets, options.reset_dataloader))
+
+
 def restoring_count(load):
     """Wrap Trainer.load_checkpoint, so that it restores the count, and exits if the patience is already exhausted."""
 
     @functools.wraps(load)
-    def load_with_count(trainer, *args, reset_meters=False, **kwargs):
-        extra_state = load(trainer, *args, reset_meters=reset_meters, **kwargs)
+    def load_with_count(
+        trainer, filename, reset_optimizer=False, reset_lr_scheduler=False, optimizer_overrides=None, reset_meters=False
+    ):
+        extra_state = load(trainer, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters=reset_meters)
         count = (extra_state or {}).get(_KEY)
-        if count and not reset_meters:
+        if count and _resumes(trainer, filename, reset_optimizer, reset_lr_scheduler, reset_meters):
             _state().update(count)
             if 0 < trainer.cfg.checkpoint.patience <= count["num_runs"]:
                 logger.info(f"the training has stopped early, after {count['num_runs']} validations without a gain")

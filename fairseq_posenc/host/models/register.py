@@ -13,6 +13,9 @@ from .complex import model as _complex  # noqa: F401  (registers the model)
 from .pnat import model as _pnat  # noqa: F401  (registers the model)
 from .transformer import model  # noqa: F401  (registers the model)
 
+#: sizes of the decoder -> sizes of the encoder that are their default values, as in stock fairseq
+_FOLLOWING = {f"decoder_{size}": f"encoder_{size}" for size in ("embed_dim", "ffn_embed_dim")}
+
 
 def _defaults(architecture: Architecture) -> dict[str, Any]:
     """Return the default values of model options that this architecture sets."""
@@ -30,13 +33,16 @@ def _defaults(architecture: Architecture) -> dict[str, Any]:
 
 
 def _setter(defaults: dict[str, Any]) -> Callable[[Any], None]:
-    """Return the function that fairseq calls to set the options that the user has not given."""
+    """Return the function that fairseq calls to set the options that the user has not given.
+
+    Without options for the widths of the decoder, the decoder has the widths of the encoder.
+    """
 
     def complete(args: Any) -> None:
         for name, value in defaults.items():
             given = getattr(args, name, None)
             if given is None or given is False:  # `if not given` would also replace a valid 0, for example in --dropout 0
-                setattr(args, name, value)
+                setattr(args, name, getattr(args, _FOLLOWING[name]) if name in _FOLLOWING else value)
         base_architecture(args)
 
     return complete

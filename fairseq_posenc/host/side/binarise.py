@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
+import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -67,6 +69,15 @@ class Settings:
     numbers: Mapping[str, int]  # relation label -> index
     subwords: str = "none"
     roots: str = "error"
+
+
+def text_prefix(folder: Path, split: str, source: str, target: str) -> Path:
+    """Return the path prefix of the source side of a binary text: FOLDER/SPLIT.PAIR.SOURCE.
+
+    PAIR is SOURCE-TARGET. PAIR is TARGET-SOURCE if the data was prepared for the reverse direction. fairseq reads both.
+    """
+    paths = [folder / f"{split}.{pair}.{source}" for pair in (f"{source}-{target}", f"{target}-{source}")]
+    return next((path for path in paths if indexed_dataset.dataset_exists(str(path), None)), paths[0])
 
 
 def binarise(
@@ -137,7 +148,7 @@ def _dictionary(
     path = given or (old if not train else None)
     if path is None:
         dictionary = Dictionary()
-        for label, count in sorted(sum((_labels(part, labelled) for part in train), collections.Counter()).items()):
+        for label, count in sorted(_once(_labels(train, kind) for kind in labelled).items()):
             dictionary.add_symbol(label, count)
         dictionary.finalize(threshold=min_count, padding_factor=1)
     elif path.is_file():
@@ -160,15 +171,21 @@ def _dictionary(
     return dictionary
 
 
-def _labels(part: Part, kinds: Sequence[str]) -> collections.Counter:
+def _labels(parts: Sequence[Part], kind: str) -> collections.Counter:
+    """Return the count of each label in the side files of one kind."""
     found: collections.Counter = collections.Counter()
-    for kind in kinds:
+    for part in parts:
         with Lines(side_file(part.text, kind)) as lines:
             for line in lines:
                 found.update(line.split() if kind == "relations" else (edge.partition(":")[2] for edge in line.split()))
     for label in ("", *RESERVED):  # edges without a label have the label "". Forbidden labels raise an error later
         found.pop(label, None)
     return found
+
+
+def _once(counts: Iterable[collections.Counter]) -> collections.Counter:
+    """Return the largest count of each label. A label of the tree is usually also the label of an edge, and counts once."""
+    return functools.reduce(operator.or_, counts, collections.Counter())
 
 
 def _order_source(parts: Sequence[Part], folder: Path) -> str:
@@ -201,7 +218,7 @@ def _binarise(part: Part, settings: Settings, outputs: Outputs, workers: int) ->
     dtype = indexed_dataset.best_fitting_int_dtype(max([int(sizes.max(initial=0)), *settings.numbers.values()]) + 1)
     paths = {kind: (Path(f"{part.data}.{kind}.bin"), Path(f"{part.data}.{kind}.idx")) for kind in (*settings.kinds, WORDS)}
     lengths: dict[str, list[np.ndarray]] = {kind: [np.zeros(0, int)] for kind in paths}
-    unknown: collections.Counter = collections.Counter()
+    unknown = _no_labels()
     done = 0
     with contextlib.ExitStack() as stack:
         opened = {kind: stack.enter_context(outputs.partial(path).open("wb")) for kind, (path, _) in paths.items()}
@@ -213,16 +230,18 @@ def _binarise(part: Part, settings: Settings, outputs: Outputs, workers: int) ->
             for kind, (rows, numbers) in made.items():
                 lengths[kind].append(rows)
                 numbers.astype(dtype).tofile(opened[kind])
-            unknown.update(missing)
+            for kind, labels in missing.items():
+                unknown[kind].update(labels)
             done += count
             progress.update(count)
     for kind, (_, path) in paths.items():
         with indexed_dataset.MMapIndexedDataset.Index.writer(str(outputs.partial(path)), dtype) as index:
             index.write(np.concatenate(lengths[kind]).tolist())
     print(f"{part.split}: {done} sentences with {', '.join(settings.kinds)}", flush=True)
-    if unknown:
-        named = join([f"{label!r}" for label, _ in unknown.most_common()])
-        count = sum(unknown.values())
+    labels = _once(unknown.values())
+    if labels:
+        named = join([f"{label!r}" for label, _ in labels.most_common()])
+        count = sum(labels.values())
         print(f"{part.split}: {count} relations are not in {RELATIONS} and count as unknown: {named}", flush=True)
     return {kind: [outputs.partial(path) for path in pair] for kind, pair in paths.items()}
 
@@ -268,14 +287,22 @@ def number_of_lines(path: Path) -> int:
 _Rows = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
-def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, collections.Counter]:
+#: kind -> counts of the relation labels that are not in the dictionary
+_Unknown = dict[str, collections.Counter]
+
+
+def _no_labels() -> _Unknown:
+    return {kind: collections.Counter() for kind in LABELLED}
+
+
+def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, _Unknown]:
     """Return the rows of some sentences for each kind of indexed file.
 
     Also return the count of each relation label that is not in the dictionary.
     """
     part, settings, sentences = task
     made: dict[str, list[list[int]]] = {kind: [] for kind in (*settings.kinds, WORDS)}
-    unknown: collections.Counter = collections.Counter()
+    unknown = _no_labels()
     encoder = _Encoder(settings, unknown)
     for number, lines in sentences:
         words, subwords = len(lines["text"].split()), lines["subwords"].split()
@@ -303,7 +330,7 @@ class _Encoder:
     `root` is the word index of the root, counted from 1. `root` is None if the heads of the sentence have not been read.
     """
 
-    def __init__(self, settings: Settings, unknown: collections.Counter):
+    def __init__(self, settings: Settings, unknown: _Unknown):
         self.settings, self.unknown = settings, unknown
 
     def encode(self, kind: str, line: str, words: int, root: int | None) -> tuple[list[int], int | None]:
@@ -312,17 +339,17 @@ class _Encoder:
             root = heads.index(0) + 1 if words else 0
             return [*heads, root], root
         if kind == "relations":
-            return [*map(self._number, files.parse_relations(line, words)), END_RELATION], root
+            return [*(self._number(kind, label) for label in files.parse_relations(line, words)), END_RELATION], root
         if kind == "order":
             return [*files.parse_order(line, words), words], root
         edges = files.parse_edges(line, words)
         end = (_root(edges, words) if root is None else root, words + 1, END_RELATION)
-        return [number for edge in edges for number in (*edge[:2], self._number(edge[2]))] + list(end), root
+        return [number for edge in edges for number in (*edge[:2], self._number(kind, edge[2]))] + list(end), root
 
-    def _number(self, label: str) -> int:
+    def _number(self, kind: str, label: str) -> int:
         number: Any = self.settings.numbers.get(label)
         if number is None:
-            self.unknown[label] += 1
+            self.unknown[kind][label] += 1
             number = self.settings.numbers["<unk>"]
         return number
 

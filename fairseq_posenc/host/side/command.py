@@ -181,13 +181,14 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
 
 
 def _binarise(args: argparse.Namespace) -> None:
-    from .binarise import Part, binarise
+    from .binarise import Part, binarise, text_prefix
 
-    pair, parts = f"{args.source_lang}-{args.target_lang}.{args.source_lang}", []
+    parts = []
     for split in SPLITS:
         for number, prefix in enumerate(filter(None, getattr(args, f"{split}pref").split(","))):
             text, subwords = (Path(f"{prefix}{suffix}.{args.source_lang}") for suffix in ("", args.subwords_in))
-            parts.append(Part(f"{split}{number or ''}", text, subwords, args.data / f"{split}{number or ''}.{pair}"))
+            name = f"{split}{number or ''}"
+            parts.append(Part(name, text, subwords, text_prefix(args.data, name, args.source_lang, args.target_lang)))
     if not parts:
         raise PositionError("posenc side binarise: no text. Expected --trainpref, --validpref or --testpref.")
     binarise(parts, args.data, args.subwords, args.roots, args.relations, args.min_count, args.workers)

@@ -20,7 +20,7 @@ from ...core import PositionError, PositionMethod, Sentence
 from ...data.side.files import WORDS, SideError
 from ...registry import method_class
 from ...registry.declarations import name_files, named_files
-from .binarise import LABELLED, ORDER_SOURCE
+from .binarise import LABELLED, ORDER_SOURCE, text_prefix
 from .checksums import (
     BINARISE,
     RELATIONS,
@@ -33,6 +33,9 @@ from .checksums import (
 )
 
 logger = logging.getLogger(__name__)
+
+#: facts about the side files of a training run. A checkpoint contains them among the options of the model
+FACTS = ("relations", "relations_digest", "order_source", "random_structure")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,14 +181,12 @@ def split_names(folder: Path, split: str, languages: tuple[str, str], combine: b
 
     The split train has the prefix train. With `combine`, it can have more prefixes: train1, train2 and so on.
     """
-    source, target = languages
-    found = []
+    found: list[Path] = []
     for number in itertools.count():
-        names = (f"{split}{number or ''}.{pair}.{source}" for pair in (f"{source}-{target}", f"{target}-{source}"))
-        name = next((name for name in names if indexed_dataset.dataset_exists(str(folder / name), None)), None)
-        if name is None or (found and not combine):
+        prefix = text_prefix(folder, f"{split}{number or ''}", *languages)
+        if not indexed_dataset.dataset_exists(str(prefix), None) or (found and not combine):
             return found
-        found.append(folder / name)
+        found.append(prefix)
     raise AssertionError
 
 
@@ -221,6 +222,14 @@ class FromFiles:
             values = reader.method.side_values(sentence, reader.options)
             made.update((name, torch.from_numpy(np.array(value))) for name, value in values.items())
         return made
+
+
+#: value of a fact that a checkpoint lacks
+_UNKNOWN = object()
+
+
+def _structure(seed: int | None) -> str:
+    return "the real structure" if seed is None else f"--random-structure {seed}"
 
 
 class FileInputs:
@@ -263,12 +272,41 @@ class FileInputs:
         if any("order" in reader.files for reader in found):
             self._require_source(args)
         if found and given != random:
-            used = ["the real structure" if seed is None else f"--random-structure {seed}" for seed in (given, random)]
             raise PositionError(
-                f"--random-structure: this command uses {used[1]}, but the model was trained with {used[0]}. Use the same option."
+                f"--random-structure: this command uses {_structure(random)}, but the model was trained with "
+                f"{_structure(given)}. Use the same option."
             )
         self.readers = readers(methods, self.readers)
         return model
+
+    def require_same(self, path: str, trained: Any, args: Any) -> None:
+        """Raise PositionError if a training run loads a checkpoint that was trained with other side files.
+
+        `trained` contains the options of the checkpoint, and `args` the options of the training run, after `build`. The facts
+        that the models of the training run depend on must be equal. A fact that the checkpoint lacks is not compared:
+        checkpoints of earlier versions lack facts, and `posenc checkpoint start-from` removes them.
+        """
+        for fact in FACTS:
+            old, new = (getattr(options, fact, _UNKNOWN) for options in (trained, args))
+            if old == new or _UNKNOWN in (old, new) or not self._depend_on(fact):
+                continue
+            if fact == "order_source":
+                what, same = f"reorderings from {old!r}, but the data has reorderings from {new!r}", "the same source"
+            elif fact == "random_structure":
+                what, same = f"{_structure(old)}, but this command uses {_structure(new)}", "the same structure"
+            else:
+                what = f"other relation labels than the labels of {self.folders[0] / RELATIONS}"
+                same = "the same labels (posenc side binarise --relations FILE)"
+            raise PositionError(
+                f"{path}: trained with {what}. Expected {same}. To start anew from the other parameters, use posenc checkpoint "
+                "start-from and another --save-dir."
+            )
+
+    def _depend_on(self, fact: str) -> bool:
+        """Return whether the models of the task depend on a fact of `FACTS`."""
+        if fact == "random_structure":
+            return bool(self.readers)
+        return "order" in self.kinds if fact == "order_source" else not self.kinds.isdisjoint(LABELLED)
 
     def _require_labels(self, args: Any) -> None:
         """Raise PositionError if the relation labels of a data folder differ from the relation labels of the training run.

@@ -42,6 +42,10 @@ class ParallelTranslation(TranslationLevenshteinTask):
     def build_generator(self, models: list, args: Any, **unused: Any) -> ParallelGenerator:
         beam, reranking = getattr(args, "iter_decode_with_beam", 1), getattr(args, "iter_decode_with_external_reranker", False)
         use_reference = self.cfg.decode_positions == "reference"
+        for option in ("score_reference", "print_alignment"):
+            if getattr(args, option, None):
+                flag = f"--{option.replace('_', '-')}"
+                raise Refusal(f"{flag}: not supported by a non-autoregressive model. Remove {flag}.")
         if reranking and beam == 1:
             raise Refusal(
                 "--iter-decode-with-external-reranker: requires several lengths. Expected --iter-decode-with-beam of at least 2."

@@ -56,6 +56,14 @@ class PositionTranslation(OutputLengthTask):
         self.side_inputs.update(getattr(model.encoder, "side_inputs", {}))
         return model
 
+    def require_same_structure(self, path: str, trained: Any, args: Any) -> None:
+        """Raise Refusal if a training run loads a checkpoint that was trained with other side files.
+
+        `trained` contains the model options of the checkpoint, and `args` the model options of the training run.
+        """
+        with refusing():
+            self.files.require_same(path, trained, args)
+
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         if self.files.readers and self.cfg.truncate_source:
             raise Refusal(

@@ -40,6 +40,8 @@ class StructuralTransformer(PositionMethod):
           reads the path whose list of label numbers is the first in lexicographic order.
         * If two words are not connected by a path, all labels of the pair are missing.
         * The method treats two tokens of one word as siblings in the tree, as in the authors' code.
+        * With graph=edges, the method ignores the label of a root. If no edge leads to a word, the tokens of the word are
+          siblings with the unknown label.
         * Pooling follows self-attention, as in the paper. The authors' code applies a convolution after
           self-attention instead of pooling.
         * Missing labels are zero vectors, and f has no dropout.

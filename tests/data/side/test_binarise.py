@@ -9,7 +9,7 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.data.side.files import WORDS, SideError
 from fairseq_posenc.host.side.binarise import binarise
-from fairseq_posenc.host.side.load import Sentences, Shuffled, SideFiles
+from fairseq_posenc.host.side.load import Sentences, Shuffled, SideFiles, split_names
 
 from .conftest import EDGES, HEADS, ORDER, RELATIONS, SUBWORDS
 from .conftest import WORDS as TEXT
@@ -118,8 +118,22 @@ def test_relations_of_other_parts_have_the_numbers_of_train(corpus, reference, c
 
 def test_rare_relations_are_unknown(corpus, reference):
     made(corpus, reference, min_count=2)
-    # the remaining labels occur at least twice in the two files. "friend" occurs in one edge only
-    assert set(relations(corpus)) == {"det", "root", "nsubj", "amod", "obj"}
+    assert set(relations(corpus)) == {"det", "root"}  # all other labels belong to one word each
+
+
+def test_a_label_of_a_tree_and_of_its_edges_counts_once(corpus, capsys):
+    part = corpus.write(
+        "train",
+        [("a b c", "a b c")],
+        heads=["0 1 1"],
+        relations=["root det det"],
+        edges=["0-1:root 1-2:det 1-3:det 2-3:friend 3-2:friend 1-2:friend"],
+    )
+    made(corpus, part)
+    assert (corpus.data / "dict.relations.txt").read_text() == "friend 3\ndet 2\nroot 1\n"
+    made(corpus, part, min_count=3)
+    assert set(relations(corpus)) == {"friend"}
+    assert "train: 3 relations are not in dict.relations.txt and count as unknown: 'det', 'root'" in capsys.readouterr().out
 
 
 def test_another_dictionary_would_leave_other_parts_behind(corpus, reference):
@@ -293,6 +307,16 @@ def test_the_commands(corpus, reference, capsys):
     assert (corpus.data / f"train.fw-bw.fw.{WORDS}.idx").is_file()
 
 
+def test_data_of_the_reverse_direction_has_its_own_names(corpus, reference, capsys):
+    """fairseq-preprocess wrote bw-fw. fairseq also loads this data with -s fw -t bw."""
+    for path in [*corpus.data.glob("train.fw-bw.*")]:
+        path.rename(path.with_name(path.name.replace("fw-bw", "bw-fw")))
+    words = ["side", "binarise", str(corpus.data), "-s", "fw", "-t", "bw", "--trainpref", str(corpus.folder / "train")]
+    assert main([*words, "--subwords", "subword_nmt", "--subwords-in", ".sub"]) == 0, capsys.readouterr().err
+    (prefix,) = split_names(corpus.data, "train", ("fw", "bw"), False)
+    assert prefix == corpus.data / "train.bw-fw.fw" and len(SideFiles(prefix, ["heads", "edges"])[0]) == 7
+
+
 def test_orders_of_alignments_and_of_a_preorderer(tmp_path, capsys):
     (tmp_path / "text").write_text("I have a pen .\nno\n")
     (tmp_path / "links").write_text("0-0 0-1 1-4 1-5 3-2 4-6\n\n")
@@ -314,3 +338,15 @@ def test_orders_of_alignments_and_of_a_preorderer(tmp_path, capsys):
     (tmp_path / "given").write_text("0 1 2 3 4\n")
     assert main(["side", "order", f"{tmp_path}/text", "--order", f"{tmp_path}/given", "--source", "btg"]) == 2
     assert f"SIDE-LINES: {tmp_path}/given: 1 lines. Expected 2, as in {tmp_path}/text." in capsys.readouterr().err
+
+
+def test_alignments_are_not_overwritten_but_orders_may_stay_in_their_file(tmp_path, capsys):
+    given = tmp_path / "text.order"
+    (tmp_path / "text").write_text("I have\n")
+    given.write_text("0-1 1-0\n")
+    assert main(["side", "order", f"{tmp_path}/text", "--links", str(given)]) == 2
+    assert f"{given}: the command would overwrite this file, which is an input." in capsys.readouterr().err
+    assert given.read_text() == "0-1 1-0\n"
+    given.write_text("1 0\n")
+    assert main(["side", "order", f"{tmp_path}/text", "--order", str(given), "--source", "btg"]) == 0
+    assert given.read_text() == "1 0\n" and (tmp_path / "text.order.source").read_text() == "btg\n"

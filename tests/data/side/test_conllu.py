@@ -156,6 +156,17 @@ def test_the_command(tmp_path, capsys):
     assert "2 sentences with heads, relations, edges" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("text", ["trees", "trees.heads"])
+def test_the_trees_are_not_overwritten(tmp_path, capsys, text):
+    trees = tmp_path / text
+    trees.write_text(conllu(ZUM, GAP))
+    (tmp_path / "trees").touch()
+    assert main(["side", "trees", str(trees), str(tmp_path / "trees"), "--write-text"]) == 2
+    line = capsys.readouterr().err
+    assert f"{trees}: the command would overwrite this file, which is an input. Expected another file. Give another TEXT." in line
+    assert trees.read_text() == conllu(ZUM, GAP)
+
+
 def test_a_byte_order_mark_is_no_part_of_the_trees(run):
     assert run(ZUM, source="\ufeff" + conllu(ZUM)) == run(ZUM)
 

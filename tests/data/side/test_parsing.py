@@ -3,11 +3,13 @@
 Completed pieces are not parsed again.
 """
 
+import io
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -57,6 +59,40 @@ def test_every_line_has_its_tree(text):
     assert convert(Job(text.with_name("text.en.conllu"), text)) == 6
     assert text.with_name("text.en.heads").read_text() == "0 1 2\n\n0 1\n0\n0 1 2 3\n0\n"
     assert not text.with_name("text.en.parsed").exists()
+
+
+class FakeWord:
+    """A word of spaCy. Every access to `head` returns another object, as in spaCy 3."""
+
+    def __init__(self, words, heads, i):
+        self.words, self.heads, self.i, self.text = words, heads, i, words[i]
+        self.pos_, self.dep_ = "X", "ROOT" if heads[i] == i else "dep"
+
+    @property
+    def head(self):
+        return FakeWord(self.words, self.heads, self.heads[self.i])
+
+
+def test_the_program_for_spacy_on_the_page_writes_trees(tmp_path, monkeypatch, capsys):
+    page = (ROOT / "docs" / "howto" / "use_trees.md").read_text(encoding="utf-8")
+    program = next(block for block in page.split("```text\n") if block.startswith("import sys, spacy")).partition("```")[0]
+
+    class Pipeline:
+        vocab = None
+
+        def __call__(self, words):
+            return [FakeWord(words, [*range(1, len(words)), len(words) - 1], i) for i in range(len(words))]
+
+    spacy = ModuleType("spacy")
+    spacy.tokens = SimpleNamespace(Doc=lambda vocab, words, sent_starts: words)
+    spacy.load = lambda name: Pipeline()
+    monkeypatch.setitem(sys.modules, "spacy", spacy)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("two dogs run\nhi\n"))
+    exec(compile(program, "parser.py", "exec"), {})
+    trees, text = tmp_path / "trees", tmp_path / "text"
+    trees.write_text(capsys.readouterr().out)
+    convert(Job(trees, text, write_text=True))
+    assert text.with_name("text.heads").read_text() == "2 3 0\n0\n"
 
 
 def test_the_parser_reads_the_words_of_fairseq(text):

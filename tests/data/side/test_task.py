@@ -267,6 +267,36 @@ def test_a_checkpoint_must_have_the_source_of_the_orders(corpus):
     model(make(corpus), "sinusoidal", order_source="an oracle")  # sinusoidal does not read orders
 
 
+def test_a_resumed_training_must_have_the_same_side_files(corpus):
+    """fairseq-train builds a new model before it reads the checkpoint, whose options `same` and `change` are."""
+    rows = {"heads": ["2 0"], "relations": ["det root"], "order": ["1 0"], "order_source": ["a preorderer"]}
+    binarise([corpus.write("train", [("a b", "a b")], **rows)], corpus.data)
+
+    def training(encoder, **options):
+        task = make(corpus, **options)
+        args = model(task, encoder)[1]
+        return args, lambda **facts: task.require_same_structure("last.pt", argparse.Namespace(**facts), args)
+
+    args, resumed = training("structure+xl_pe")
+    plain, heads = training("sinusoidal")[1], training("spr_rel")[1]
+    same = {"relations": 6, "relations_digest": args.relations_digest, "order_source": "a preorderer", "random_structure": None}
+    assert {name: getattr(args, name) for name in same} == same
+    resumed(**same)
+    resumed()  # a checkpoint of start-from, which removes these facts
+    anew = "To start anew from the other parameters, use posenc checkpoint start-from and another --save-dir."
+    for change, line in (
+        ({"relations": 7}, f"last.pt: trained with other relation labels than the labels of {corpus.data}/dict.relations.txt."),
+        ({"relations_digest": "0"}, "last.pt: trained with other relation labels"),
+        ({"order_source": "oracle"}, "last.pt: trained with reorderings from 'oracle', but the data has reorderings from 'a "),
+        ({"random_structure": 3}, "last.pt: trained with --random-structure 3, but this command uses the real structure."),
+    ):
+        refused(lambda change=change: resumed(**{**same, **change}), line, anew)
+        plain(**{**same, **change})  # sinusoidal reads no side files
+    heads(**{**same, "relations_digest": "0", "order_source": "oracle"})  # spr_rel reads only heads
+    line = "last.pt: trained with the real structure, but this command uses --random-structure 3."
+    refused(lambda: training("spr_rel", random_structure=3)[1](**same), line)
+
+
 @pytest.mark.parametrize("facts", [{}, {"order_source": "a preorderer"}], ids=["new", "trained"])
 def test_all_shards_must_have_the_source_of_the_orders(corpus, facts):
     other = second(corpus)

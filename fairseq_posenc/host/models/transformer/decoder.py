@@ -24,6 +24,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
 
     layer = DecoderLayer
     fairseq_name = "TransformerDecoder"
+    layer_norms = ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm")
+    first_version_with_final_norm = 3
 
     def __init__(
         self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions, cross_positions: SitePositions
@@ -90,11 +92,11 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         alignment_heads: int | None = None,
         vectors: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Return features [B, T, C], and a dictionary. Its list `attn` contains the weights of the alignment layer, or None.
+        """Return features [B, T, C], and a dictionary. Its list `attn` contains the weights of the alignment layer.
 
-        The columns of these weights [B, T, S] have the same order as the source tokens that the encoder received, including
-        left padding. With an incremental state, only the last token is read, and T is 1. If `vectors` [B, T, C] are given, they
-        replace the embeddings.
+        Without weights, `attn` is None, because fairseq's ensembles skip only this value. The columns of the weights [B, T, S]
+        have the same order as the source tokens that the encoder received, including left padding. With an incremental state,
+        only the last token is read, and T is 1. If `vectors` [B, T, C] are given, they replace the embeddings.
         """
         state = None if incremental_state is None else State(incremental_state)
         own, cross = self._contexts(prev_output_tokens, encoder_out, state, full_context_alignment)
@@ -134,7 +136,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         for name, found in _carried(encoder_out, "loss.").items():
             own.add_loss(name, found)
         own.store.means.update(_carried(encoder_out, "mean."))
-        return x, {"attn": [weights], "inner_states": states, "losses": own.store.losses, "means": own.store.means}
+        attn = None if weights is None else [weights]
+        return x, {"attn": attn, "inner_states": states, "losses": own.store.losses, "means": own.store.means}
 
     def _contexts(
         self, prev_output_tokens: Tensor, encoder_out: dict[str, list[Tensor]], state: State | None, full_context: bool
@@ -193,6 +196,14 @@ class Decoder(Stack, FairseqIncrementalDecoder):
 
     def output_layer(self, features: Tensor) -> Tensor:
         return self.output_projection(features)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Also add the output projection, which checkpoints of stock fairseq before version 0.10 lack."""
+        super().upgrade_state_dict_named(state_dict, name)
+        shared = self.output_projection.weight is self.embed_tokens.weight
+        key, old = f"{name}.output_projection.weight", f"{name}.embed_tokens.weight" if shared else f"{name}.embed_out"
+        if key not in state_dict and old in state_dict:
+            state_dict[key] = state_dict[old] if shared else state_dict.pop(old)
 
     def reorder_incremental_state(self, incremental_state: dict, new_order: Tensor) -> None:
         state = State(incremental_state)

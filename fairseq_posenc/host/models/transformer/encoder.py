@@ -71,6 +71,8 @@ class Encoder(Stack, FairseqEncoder):
 
     layer = EncoderLayer
     fairseq_name = "TransformerEncoder"
+    layer_norms = ("self_attn_layer_norm", "final_layer_norm")
+    first_version_with_final_norm = 2
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: nn.Embedding, positions: SitePositions):
         super().__init__(dictionary)

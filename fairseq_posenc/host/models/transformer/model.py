@@ -11,6 +11,7 @@ import torch
 from fairseq import utils
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from ....attention.site_positions import SitePositions
@@ -141,6 +142,11 @@ class PositionTransformer(TransformerModel):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
+        if OmegaConf.is_config(args):  # without the checks of fairseq-train. The criterion and misspelt options are unknown
+            raise Refusal(
+                "fairseq-hydra-train: not supported by the models of this plugin. Expected fairseq-train. "
+                f"Run fairseq-train --arch {getattr(args, '_name', None) or MODEL}."
+            )
         _refuse_options(args, task)
         try:
             model = super().build_model(args, task)
@@ -152,6 +158,7 @@ class PositionTransformer(TransformerModel):
             raise Refusal("the model does not fit into memory. Use smaller sizes.") from None
         _refuse_global_layers(args, model)
         _refuse_task(task, model)
+        _refuse_padding(task, model)
         _refuse_criterion(args, model)
         _refuse_shuffled_side_inputs(model)
         for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
@@ -231,6 +238,7 @@ class PositionTransformer(TransformerModel):
         if given is None:
             if strict:  # fairseq's moving average of parameters lacks this entry, and is loaded with strict=False
                 self._refuse_foreign(state_dict)
+                state_dict = self.with_versions(state_dict)
             state_dict = {**state_dict, "positions_version": self.positions_version}
         else:
             differences = _differences(given, self.positions_version)
@@ -246,6 +254,14 @@ class PositionTransformer(TransformerModel):
             raise Refusal(
                 f"the checkpoint does not fit this model: {_first_problem(error)}. Check --arch and the sizes of the model."
             ) from None
+
+    @staticmethod
+    def with_versions(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the state dict of stock fairseq's `transformer`, with the versions of the stacks.
+
+        The first checkpoints of fairseq lack these entries. fairseq reads these checkpoints as version 1.
+        """
+        return {**{f"{side}.version": torch.ones(1) for side in ("encoder", "decoder")}, **state_dict}
 
     def _refuse_foreign(self, state_dict: Mapping[str, Tensor]) -> None:
         """Raise Refusal if a checkpoint of stock fairseq does not fit the position specs of this model.
@@ -324,6 +340,24 @@ def _refuse_task(task: Any, model: PositionTransformer) -> None:
             f"--task {given}: the model reads the side input {declared.name!r}, which this task does not provide. "
             f"Expected --task {TASK}."
         )
+
+
+def _refuse_padding(task: Any, model: PositionTransformer) -> None:
+    """Raise Refusal if --required-seq-len-multiple can add padding at positions beyond the limit of a method."""
+    settings = getattr(task, "cfg", None) or getattr(task, "args", None)
+    multiple = getattr(settings, "required_seq_len_multiple", None) or 1
+    longest = {"source": model.encoder.max_positions(), "target": model.decoder.max_positions()}
+    for positions in (model.encoder.position, model.decoder.position, model.decoder.cross_position):
+        for method, side, limit in positions.limits():
+            tokens = min(longest[side], getattr(settings, f"max_{side}_positions", None) or math.inf)
+            padded = math.ceil(tokens / multiple) * multiple
+            if padded > max(tokens, limit):
+                option = f"--required-seq-len-multiple {multiple}"
+                raise Refusal(
+                    f"{option}: sentences of {tokens} tokens are padded to {padded} tokens, but {method.card.name} "
+                    f"({positions.site}) supports only {limit} positions. Expected a multiple of {multiple} as "
+                    f"--max-{side}-positions. Use --max-{side}-positions {padded}, or remove {option}."
+                )
 
 
 def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> None:

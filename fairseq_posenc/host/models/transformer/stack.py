@@ -22,11 +22,16 @@ class Stack(nn.Module):
     """Mixin for encoder and decoder. It builds and runs embeddings and layers.
 
     The class attributes `layer` and `norm` are the classes of the modules. Subclasses can replace them. `fairseq_name` is the
-    name of the stack for --retain-dropout-modules, from the classes of fairseq.
+    name of the stack for --retain-dropout-modules, from the classes of fairseq. `layer_norms` are the layer norms of one layer,
+    in the order of their numbers in stock fairseq's first versions. `first_version_with_final_norm` is the first value of the
+    entry `version` in checkpoints with a layer norm after the stack.
     """
 
     layer: type[nn.Module]
     fairseq_name: str
+    layer_norms: tuple[str, ...]
+    first_version_with_final_norm: int
+    layer_norm: nn.Module | None
     norm = staticmethod(LayerNorm)
 
     def build_stack(
@@ -91,13 +96,29 @@ class Stack(nn.Module):
             return checkpoint(layer, *args, use_reentrant=False)
         return layer(*args)
 
-    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-        """Rename the position table in a checkpoint of stock fairseq to the parameter name that this plugin uses."""
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Convert the entries of a checkpoint of stock fairseq, also of a version before 2020, to the names of this plugin.
+
+        fairseq calls this function before it loads a state dict. As in stock fairseq, a stack has no final layer norm if the
+        checkpoint is of a version without this layer norm.
+        """
         for key in [key for key in state_dict if key.startswith(f"{name}.embed_positions.")]:
             tensor = state_dict.pop(key)
             if key.endswith(".weight"):
                 state_dict[f"{name}.position.methods.0.weight"] = tensor
-        return state_dict
+        for key in [key for key in state_dict if key.startswith(f"{name}.layers.")]:
+            module, merged, kind = key.rpartition(".in_proj_")
+            if merged:  # the merged projections of queries, keys and values
+                for which, tensor in zip("qkv", torch.atleast_1d(state_dict.pop(key)).chunk(3)):
+                    state_dict[f"{module}.{which}_proj.{kind}"] = tensor
+            layer, numbered, rest = key.partition(".layer_norms.")
+            number, _, kind = rest.partition(".")
+            if numbered and number in map(str, range(len(self.layer_norms))):
+                state_dict[f"{layer}.{self.layer_norms[int(number)]}.{kind}"] = state_dict.pop(key)
+        version = state_dict.get(f"{name}.version")
+        old = version is not None and version.numel() == 1 and version.item() < self.first_version_with_final_norm
+        if old and f"{name}.layer_norm.weight" not in state_dict:
+            self.layer_norm = None
 
 
 def reorder(values: dict[str, list[Tensor]], order: Tensor, axes: dict[str, int]) -> dict[str, list[Tensor]]:
