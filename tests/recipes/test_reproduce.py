@@ -5,6 +5,7 @@ For every folder under results/ with a file `recipe`, the commands have the opti
 
 import functools
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,12 +13,15 @@ import subprocess
 import pytest
 
 from fairseq_posenc.cli import main
+from fairseq_posenc.evaluation.report.reproduction import recipe_arguments
 from fairseq_posenc.evaluation.scoring import archive
 from fairseq_posenc.host.checkpoints import read
+from fairseq_posenc.registry.spec import sites_of
 from tests.recipes.process import BIN, ROOT, environment
 
 FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("results/**/recipe"))
 RUN = "results/multi30k_en-de/tiny/t5/seed1"
+CONTROL = "results/all_methods/float32/posenc_tpe_random/seed1"  # a run with random structure
 #: options that fairseq changes after reading them
 LATER = {"share_decoder_input_output_embed"}
 
@@ -49,7 +53,7 @@ def names_of(folder) -> list[str]:
     return sorted(str(path.parent.relative_to(ROOT) / name) for path in found for name in json.loads(path.read_text())["runs"])
 
 
-@pytest.mark.parametrize("run", [run for folder in FOLDERS for run in names_of(folder)[:2]])
+@pytest.mark.parametrize("run", [*(run for folder in FOLDERS for run in names_of(folder)[:2]), CONTROL])
 def test_the_recipe_has_the_options_of_the_committed_run(run):
     done = reproduce(run, OUT="runs/x")
     assert done.returncode == 0, done.stderr
@@ -61,6 +65,43 @@ def test_the_recipe_has_the_options_of_the_committed_run(run):
     shown = json.loads(json.dumps({name: given[name] for name in committed}, default=str))
     assert {name: (committed[name], shown[name]) for name in committed if str(committed[name]) != str(shown[name])} == {}
     assert given["seed"] == record.seed
+
+
+def folder_of(row: str) -> str:
+    """Return the name of the folder of a row, as `run_folder` in recipes/lib/methods.sh."""
+    return re.sub(r"[^A-Za-z0-9.,=+_-]", "_", row)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_recipe_trains_the_row_of_the_run(folder):
+    """The row in METHODS has the folder of the run. If and only if the run has random structure, the row ends with @random."""
+    for run, record in runs_of(folder).items():
+        row = recipe_arguments(ROOT / folder, run, record)[-2].removeprefix("METHODS=")
+        assert folder_of(row) == run.parent.name
+        assert row.endswith("@random") == (record.settings.get("random_structure") is not None)
+
+
+@pytest.mark.parametrize("ending", ["", "@random"])
+@pytest.mark.parametrize(
+    ("row", "arch"),
+    [
+        ("posenc_deberta:terms=c2p/p2c,max_distance=8", "posenc_deberta_small"),
+        ("posenc_tpe:degree=4", "posenc_tpe"),
+        ("posenc_universal_halting", "posenc_universal_halting_tiny"),
+        ("sinusoidal+tpe:degree=4", "posenc_transformer_tiny"),
+        ("encoder=sinusoidal+tpe;cross=t5", "posenc_transformer_tiny"),
+    ],
+)
+def test_a_row_may_have_options_and_random_structure(tmp_path, row, arch, ending):
+    (tmp_path / "recipe").write_text("recipes/quickstart")
+    specs = sites_of(row) if "posenc" not in row else {"encoder": "sinusoidal", "decoder": "none", "cross": "none"}
+    if ":" in row and "posenc" in row:
+        specs["encoder"] += "+" + row.removeprefix("posenc_")
+    record = next(iter(runs_of(FOLDERS[0]).values()))
+    settings = {**record.settings, "random_structure": 1 if ending else None}
+    record = record.model_copy(update={"arch": arch, "method": specs, "settings": settings, "seed": 3})
+    run = tmp_path / folder_of(row + ending) / "seed3"
+    assert recipe_arguments(tmp_path, run, record) == ["recipes/quickstart", f"METHODS={row}{ending}", "SEEDS=3"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

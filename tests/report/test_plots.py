@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from fairseq_posenc.evaluation.report import plots
-from fairseq_posenc.evaluation.report.comparison import Row, Score, Values, make_report
+from fairseq_posenc.evaluation.report import plots, tables
+from fairseq_posenc.evaluation.report.comparison import Difference, Row, Score, Values, make_report
 from fairseq_posenc.evaluation.report.options import Options
 from fairseq_posenc.evaluation.scoring.record import Record
 from fairseq_posenc.plotting import style as plotting
@@ -69,6 +69,46 @@ def test_legends_are_whole_and_tell_all_lines_apart(figures, number):
         assert all(not axis.get_window_extent().overlaps(legend.get_window_extent()) for axis in figure.axes)
         lines = [line for line in figure.axes[0].lines if not line.get_label().startswith("_")]
         assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}) == number
+
+
+def dots(figure, rows):
+    """Return row -> fill style and colour of its dot, in the first panel of the plot of scores."""
+    lines = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    return dict(zip(rows, [(line.get_fillstyle(), line.get_markerfacecolor() == "white") for line in lines], strict=True))
+
+
+FILLED, OPEN, HALF = ("full", False), ("full", True), ("left", False)
+TESTED = "Filled dots differ from it (corrected p at most .05)."
+UNTESTED = "Half-filled dots were not tested."
+
+
+def drawn(figures, **tested):
+    """Return the dots of a plot of the baseline and the rows in `tested`, and the caption of the plot."""
+    report = summary_of("none", *tested)
+    scores = report.columns[report.parts[0], "bleu"].scores
+    for name, p in tested.items():
+        scores[name] = dataclasses.replace(scores[name], difference=Difference(1.0, (3, 3), 0.0, 2.0, p, p))
+    plots.draw_plots(report)
+    assert report.baseline == "none"
+    return dots(figures["scores"], [row.name for row in report.rows]), tables.score_table(report).caption
+
+
+def test_filled_dots_differ_and_half_filled_dots_were_not_tested(figures):
+    found, caption = drawn(figures, t5=0.01, rope=0.3, shaw=None)
+    assert found == {"none": FILLED, "t5": FILLED, "rope": OPEN, "shaw": HALF}
+    assert caption.endswith(f"The vertical line is the baseline. {TESTED} {UNTESTED}")
+
+
+def test_the_caption_names_only_dots_of_the_plot(figures):
+    report = summary_of("none", "t5")
+    for part, metric in report.columns:
+        scores = report.columns[part, metric].scores
+        scores["t5"] = dataclasses.replace(scores["t5"], difference=Difference(1.0, (3, 3), p=0.3, holm=0.3))
+    assert tables.score_table(report).caption.endswith(f"The vertical line is the baseline. {TESTED}")
+    found, caption = drawn(figures, t5=None, rope=None)
+    assert found == {"none": FILLED, "t5": HALF, "rope": HALF}
+    assert caption.endswith(f"The vertical line is the baseline. {UNTESTED}")
+    assert tables.score_table(summary_of("none")).caption.endswith("every seed as a small circle.")
 
 
 def test_a_legend_has_the_order_in_which_lines_end(figures):

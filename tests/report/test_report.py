@@ -11,6 +11,7 @@ from sacrebleu.significance import PairedTest
 from fairseq_posenc.data.side.reorder import ORACLE
 from fairseq_posenc.evaluation.report.sentences import bleu_by_length, bucket_name, buckets_up_to, paired_test
 from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, count
+from fairseq_posenc.registry.spec import parse
 from tests.report import runs
 
 PUBLISHED = {"source": "A paper", "metric": "bleu", "part": "test", "figures": {"none": 18.59, "t5": 36.3}}
@@ -230,6 +231,64 @@ def test_a_reordering_from_the_target_has_a_note(posenc, write, source, noted):
     status, out, error = posenc("report", write(*records))
     assert status == 0, error
     assert (f"reorderings of xl_pe: {ORACLE}; do not compare" in out) == noted
+
+
+@pytest.mark.parametrize(
+    ("specs", "fields", "wanted", "found"),
+    [
+        (["learned", "sinusoidal:layout=halves"], {}, None, "sinusoidal:layout=halves"),
+        (["learned", "sinusoidal:layout=interleaved"], {}, None, "sinusoidal:layout=interleaved"),
+        (["learned", "sinusoidal:layout=interleaved", "sinusoidal"], {}, None, "sinusoidal"),
+        (["learned", "sinusoidal"], {"row": ["lr"]}, None, "sinusoidal (lr=0.003)"),
+        (["learned", "sinusoidal", "t5"], {"row": ["lr"]}, "t5", "t5 (lr=0.003)"),
+        (["learned", "sinusoidal", "t5"], {"row": ["lr"]}, "t5:buckets=32", "t5 (lr=0.003)"),
+        (["learned", "sinusoidal+t5"], {}, None, "learned"),
+        (["learned", "sinusoidal:origin=zero", "sinusoidal:layout=interleaved"], {}, None, "learned"),
+    ],
+    ids=str,
+)
+def test_the_baseline_is_found_by_its_method(posenc, write, specs, fields, wanted, found):
+    """By default, the baseline is the only row of sinusoidal, or the row with the default options."""
+    records = [runs.run(spec, **fields) for spec in specs]
+    for record in records:
+        record["signature"] = {site: parse(spec).signature for site, spec in record["method"].items()}
+    assert as_json(posenc, write(*records), *(["--baseline", wanted] if wanted else []))["baseline"] == found
+
+
+def test_a_baseline_with_several_rows_is_one_line(posenc, write):
+    settings = [{"lr": [rate], "cpu": True} for rate in (0.1, 0.2)]
+    signature = {site: parse("sinusoidal").signature for site in ("encoder", "decoder")} | {"cross": parse("none").signature}
+    records = [runs.run("sinusoidal", settings=found, row=["lr"], signature=signature) for found in settings]
+    folder = write(*(runs.run("none", settings=found, row=["lr"]) for found in settings), *records)
+    status, out, error = posenc("report", folder, "--baseline", "sinusoidal")
+    assert status == 2 and not out and error.count("\n") == 1
+    assert error == (
+        "posenc: --baseline sinusoidal: several rows of this method. Expected one of sinusoidal (lr=0.1), sinusoidal (lr=0.2).\n"
+    )
+    assert as_json(posenc, folder)["baseline"] == "none (lr=0.1)"
+    assert as_json(posenc, folder, "--baseline", "sinusoidal (lr=0.2)")["baseline"] == "sinusoidal (lr=0.2)"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--test", "bs"], "--test: no effect without --full, --output or --baseline. Add one of them, or remove --test."),
+        (["--samples", "20"], "--samples: no effect without --full, --output or --baseline. Add one of them, or remove"),
+        (["--json", "--test", "bs"], "--test: no effect without"),
+        (["--name", "table2"], "--name: no effect without --output. Add --output, or remove --name."),
+        (["--full", "--name", "table2"], "--name: no effect without"),
+        (["--view", "lengths", "--name", "table2"], "--name: no effect without"),
+    ],
+)
+def test_options_without_effect_are_refused(posenc, write, options, message):
+    status, out, error = posenc("report", write(runs.run("none"), runs.run("t5")), *options)
+    assert status == 2 and not out and error.startswith(f"posenc: {message}") and error.count("\n") == 1
+
+
+def test_decimals_of_conclusions_in_json(posenc, write):
+    records = [runs.run(spec, seed, rate) for spec, rate in (("none", 0.5), ("t5", 0.2)) for seed in (1, 2, 3)]
+    table = as_json(posenc, write(*records), "--decimals", "3")
+    assert re.search(r"t5 \(\+\d+\.\d{3} BLEU, 95 % interval \d+\.\d{3} to ", table["conclusions"][0])
 
 
 def twice(record):

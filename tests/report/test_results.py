@@ -7,18 +7,23 @@ import csv
 import json
 import re
 import shlex
+import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import special
 
 from fairseq_posenc import cli, registry
 from fairseq_posenc.bench import counts, files
+from fairseq_posenc.evaluation.report import statistics as tests
 from fairseq_posenc.evaluation.scoring import archive
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(ROOT.glob("results/**/command"))
 BENCHMARKS = sorted(ROOT.glob("results/**/bench.json"))
 COUNTS = sorted(ROOT.glob("results/**/count.json"))
+METHODS = ("diet_rel", "diet_abs")  # methods of the study diet
 OTHERS = {ROOT / "results" / "pnat" / data for data in ("language", "multi30k_en-de")}  # see tests/recipes/test_pnat.py
 
 
@@ -99,6 +104,124 @@ def test_the_page_has_the_numbers_of_its_reports():
     rows = [f"encoder sinusoidal+{name}, decoder sinusoidal" for name in ("laplacian", "tpe")]
     apart = [abs(table[row] - table[f"{row} (random structure)"]) for table in (single, half) for row in rows]
     assert f"`laplacian` and `tpe` to their controls are {min(apart):.1f} to {max(apart):.1f} BLEU" in text
+
+
+def test_the_page_has_the_effect_of_rounding():
+    text, single, half = " ".join(page().split()), bleu("float32"), bleu("bfloat16")
+    apart = {row: abs(single[row] - half[row]) for row in single.keys() & half.keys()}
+    largest = max(apart, key=apart.get)
+    assert f"a median of {statistics.median(apart.values()):.1f} BLEU on the test set" in text
+    assert f"For one row in ten, the difference is larger than {np.quantile([*apart.values()], 0.9):.1f} BLEU." in text
+    assert f"The largest difference is {apart[largest]:.0f} BLEU (`{largest}`)." in text
+
+
+def rows_of(folder: str) -> dict[str, dict[str, str]]:
+    """Return row -> column -> cell of report.csv."""
+    with (ROOT / "results" / folder / "report.csv").open(encoding="utf-8") as file:
+        return {row["method"]: row for row in csv.DictReader(file)}
+
+
+def test_the_page_has_the_scores_of_long_sentences():
+    """The table on the page contains BLEU of the five highest rows above 50 words, and of sinusoidal."""
+    rows = rows_of("extrapolation/language")
+    names = ["sinusoidal+gaussian", "encoder rope, decoder xpos", "cope", "dynamic_bias", "cape", "sinusoidal"]
+    lines = page().split("| 70 to 79 words |")[1].splitlines()[2 : 2 + len(names)]
+    buckets = ["50-59", "60-69", "70-79"]
+    for name, line in zip(names, lines, strict=True):
+        wanted = [f"{float(rows[name][f'test_long_bleu_{bucket}_mean']):.0f}" for bucket in buckets]
+        assert [cell.strip() for cell in line.split("|")[2:-1]] == wanted, name
+    means = {name: sum(float(row[f"test_long_bleu_{bucket}_mean"]) for bucket in buckets) for name, row in rows.items()}
+    assert {*sorted(means, key=means.get)[-5:]} == {*names[:-1]}
+
+
+def pairs_of_rows(folder: str, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], tuple[float, float, float, float]]:
+    """Return pair -> (difference of BLEU on the test set, limits of its 95 % interval, p after Holm's correction).
+
+    The rows have one seed. The pooled standard deviation on the logit scale is computed from an interval in report.csv.
+    """
+    notes = (ROOT / "results" / folder / "report.md").read_text(encoding="utf-8")
+    degrees = int(re.search(r"test: standard deviation [\d.]+ logit\(BLEU/100\), (\d+) degrees of freedom", notes)[1])
+    rows, quantile = rows_of(folder), special.stdtrit(degrees, 0.975)
+    mean = {name: float(row["test_bleu_mean"]) for name, row in rows.items()}
+    first = pairs[0][0]
+    deviation = (logit(float(rows[first]["test_bleu_high"])) - logit(mean[first])) / quantile
+    error, found = deviation * 2**0.5, {}
+    apart = np.array([logit(mean[one]) - logit(mean[other]) for one, other in pairs])
+    holm = tests.holm(2 * special.stdtr(degrees, -np.abs(apart) / error))
+    for (one, other), difference, p in zip(pairs, apart, holm):
+        limits = [
+            100 * special.expit(logit(mean[other]) + difference + sign * quantile * error) - mean[other] for sign in (-1, 1)
+        ]
+        found[one, other] = (mean[one] - mean[other], *map(float, limits), float(p))
+    return found
+
+
+def logit(score: float) -> float:
+    return float(special.logit(score / 100))
+
+
+def test_the_page_has_the_differences_of_diet():
+    def rank(number, share):
+        if number == 32:
+            return "diet_abs" if share == "layers" else f"diet_abs:share={share}"
+        return f"diet_abs:rank={number},share={share}"
+
+    def rel(share):
+        return "diet_rel" if share == "none" else f"diet_rel:share={share}"
+
+    shares = [("none", "heads"), ("none", "layers"), ("heads", "layers")]
+    ranks = [(rank(a, share), rank(b, share)) for share in ("none", "layers") for a, b in ((64, 32), (32, 16), (64, 16))]
+    ranks += [(rank(64, "heads"), rank(16, "heads"))]
+    sharing = [(rank(number, a), rank(number, b)) for number in (64, 16) for a, b in shares]
+    sharing += [(rank(32, "none"), rank(32, "layers")), *((rel(a), rel(b)) for a, b in shares)]
+    places = [(rank(64, "none"), "learned"), (rank(32, "none"), "learned")]
+    places += [("diet_rel", "diet_rel:layers=0"), ("diet_abs", "diet_abs:layers=0")]
+    places += [(f"{site} {name}", other or name) for site, other in (("decoder", "none"), ("encoder", "")) for name in METHODS]
+    places += [("cross diet_abs", "diet_abs"), ("encoder diet_abs, decoder diet_abs, cross diet_abs", "cross diet_abs")]
+    found, text = pairs_of_rows("diet/language", [*ranks, *sharing, *places]), " ".join(page().split())
+    assert f"The statements below use {len(found)} pairs of rows on the test set" in text
+    assert {pair for pair, (*_, p) in found.items() if p <= 0.05} == {
+        (rank(64, "none"), rank(32, "none")), (rank(64, "none"), rank(16, "none")), (rank(64, "heads"), rank(16, "heads")),
+        (rank(64, "layers"), rank(16, "layers")), (rank(64, "none"), rank(64, "heads")), (rank(64, "none"), "learned"),
+        ("cross diet_abs", "diet_abs"),
+    }  # fmt: skip
+
+    def better(one, other, first=""):
+        difference, low, high, _ = found[one, other]
+        return f"{difference:.0f} BLEU ({first}{low:.0f} to {high:.0f})"
+
+    first = "95 % interval "
+    below, lowest = better(rank(64, "none"), rank(32, "none"), first), better(rank(64, "none"), rank(16, "none"))
+    assert f"Without sharing, rank 64 is better than rank 32 by {below}, and better than rank 16 by {lowest}." in text
+    for share in ("heads", "layers"):
+        assert f"by {better(rank(64, share), rank(16, share))} with tables shared between {share}" in text
+    difference, low, high, _ = found[rank(64, "none"), rank(64, "heads")]
+    assert f"At rank 64, the row without sharing has {difference:.0f} BLEU more than the row that shares tables" in text
+    assert f"between heads (95 % interval {low:.0f} to {high:.0f})." in text
+    rest = {pair: found[pair] for pair in sharing if found[pair][-1] > 0.05}
+    largest = max(rest, key=lambda pair: abs(rest[pair][0]))
+    assert largest == (rank(16, "heads"), rank(16, "layers"))
+    difference, *_, p = rest[largest]
+    assert f"The largest of their differences is {-difference:.0f} BLEU" in text
+    assert f"between layers (p = {p:.2f}).".replace("0.", ".") in text
+
+
+def test_the_page_has_the_costs_of_biases():
+    file = ROOT / "results" / "bench" / "amd_epyc_2_cores" / "bench.csv"
+    wanted = {"site": "model", "measure": "attention 2048", "quantity": "median"}
+    with file.open(encoding="utf-8") as rows:
+        cost = {row["method"]: float(row["value"]) for row in csv.DictReader(rows) if wanted.items() <= row.items()}
+    text = " ".join(page().split())
+    for sentence, names in {
+        "{:.1f} times (`{}`) to {:.1f} times (`{}`) as long": ("alibi", "dynamic_bias"),
+        "{:.1f} times as long for `{}` and {:.1f} times as long for `{}`": ("cable", "forgetting"),
+        "{:.0f} times as long for `{}`": ("fire",),
+        "{:.1f} times (`{}`) to {:.1f} times (`{}`) as long.": ("tupe_abs", "tupe_rel"),
+    }.items():
+        assert sentence.format(*(value for name in names for value in (cost[name], name))) in text
+    tables = [name for name in cost if name in registry.names() and ".bias." in registry.lookup.declaration(name).module]
+    within = {name for name in tables if round(cost["alibi"], 1) <= round(cost[name], 1) <= round(cost["dynamic_bias"], 1)}
+    assert {*tables} - within == {"cable", "forgetting", "fire", "diet_linformer", "window"}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -129,6 +130,25 @@ def test_more_seeds_of_a_row_belong_to_its_variance_and_count_once(posenc, write
     wanted = np.std(bleu([runs.run("t5", seed, rate) for seed, rate in rates.items()]), ddof=1)
     assert f"standard deviation {wanted:.1f} BLEU, 2 degrees of freedom" in pooled_note(table)
     assert score(table, "t5")["by_seed"].keys() == {"1", "2"}
+
+
+def test_a_copy_of_a_run_counts_once(posenc, write, study, tmp_path):
+    """A folder of --seed-variance can contain copies of its runs, also of another version of posenc."""
+    found, folder = write(runs.run("none"), runs.run("rope")), study(*seeds(KNOWN))
+    alone = as_json(posenc, found, "--seed-variance", folder)
+    shutil.copytree(folder, folder / "backup")
+    other = {**runs.run("t5", 1, KNOWN[0]), "versions": {"posenc": "0.0.9", "sacrebleu": "2.6.0"}}
+    (folder / "other").mkdir()
+    (folder / "other" / "score.json").write_text(json.dumps(other))
+    assert as_json(posenc, found, "--seed-variance", folder) == alone
+    assert f"pooled over t5 in {folder}, 5 runs" in pooled_note(alone)
+
+
+def test_different_runs_of_one_seed_in_the_other_folder_are_one_line(posenc, write, study):
+    folder = study(*seeds(KNOWN), runs.run("t5", 2, 0.4))
+    status, out, error = posenc("report", write(runs.run("none"), runs.run("rope")), "--seed-variance", folder)
+    assert status == 2 and not out and error.count("\n") == 1
+    assert f"{folder / '5' / 'score.json'}: t5 with seed 2, as in {folder / '1' / 'score.json'}, but with another score" in error
 
 
 def test_scores_of_seeds_may_come_from_a_file(posenc, write, tmp_path):

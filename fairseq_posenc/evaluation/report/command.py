@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...common.option_types import not_negative, positive, print_json
 from ...core import PositionError
 from ...registry.completion import specs
-from .options import ORDERS, SAMPLES, SEED_TESTS, TESTS, VIEWS, Options
+from .options import ORDERS, RANDOMIZATION, SAMPLES, SEED_TESTS, TESTS, VIEWS, Options
 
 if TYPE_CHECKING:
     from .comparison import Report
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "or else the first in alphabetical order)",
     ).completer = specs
     parser.add_argument(
-        "--test", default="ar", choices=TESTS,
+        "--test", default=RANDOMIZATION, choices=TESTS,
         help="two-sided test over sentences: paired approximate randomization or bootstrap (default: %(default)s)",
     )  # fmt: skip
     samples = ", ".join(f"{test} {number}" for test, number in SAMPLES.items())
@@ -92,6 +92,7 @@ def _digits(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    _require_effect(args)
     if args.view == "lengths":
         from . import lengths
 
@@ -116,11 +117,23 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         print(f"{args.output}: {', '.join(write(report, args.output, args.name or 'report', args.decimals))}")
     elif args.json:
-        print_json(formats.as_json(report, tables.notes(report, full), tables.conclusions(report)))
+        print_json(formats.as_json(report, tables.notes(report, full), tables.conclusions(report, args.decimals)))
     else:
         shown = tables.all_tables if full else tables.compared_tables if compare else lambda *given: [tables.score_table(*given)]
         print(formats.show(shown(report, args.decimals), tables.notes(report, full), formats.terminal_width()), end="")
     return 0
+
+
+def _require_effect(args: argparse.Namespace) -> None:
+    """Raise PositionError for an option that has no effect with the other options."""
+    if args.name is not None and args.output is None:
+        raise PositionError("--name: no effect without --output. Add --output, or remove --name.")
+    compares = args.view == "lengths" or args.full or args.output is not None or args.baseline is not None
+    for option, given in {"--test": args.test != RANDOMIZATION, "--samples": args.samples != 0}.items():
+        if given and not compares:
+            raise PositionError(
+                f"{option}: no effect without --full, --output or --baseline. Add one of them, or remove {option}."
+            )
 
 
 def _require_options_of_lengths(args: argparse.Namespace) -> None:

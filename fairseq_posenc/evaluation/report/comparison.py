@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics as means
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from .sentences import (
     sentence_statistics,
     sentence_test,
 )
+
+BASELINE = "sinusoidal"  # method of the baseline, by default
 
 
 @dataclass(frozen=True)
@@ -294,10 +297,21 @@ def _metrics(records: list[Record], part: str) -> list[str]:
 
 
 def _baseline(rows: list[Row], wanted: str | None) -> Row:
+    """Return the row of the spec `wanted`. By default, return the row of `sinusoidal`, or else the first row with runs.
+
+    If no row has the default options of `sinusoidal`, the only row of this method with other options is the baseline.
+    """
     if wanted is not None:
         return find_row(rows, wanted)
     run = [row for row in rows if row.runs]
-    return next((row for row in run if row.name == "sinusoidal"), run[0])
+    found = _rows_of(run, BASELINE) or [row for row in run if _only_method(row.runs[0].method) == BASELINE]
+    return found[0] if len(found) == 1 else run[0]
+
+
+def _only_method(specs: Mapping[str, str]) -> str | None:
+    """Return the name of the method if encoder and decoder have this method only, and cross-attention has no method."""
+    names = {spec.partition(":")[0].strip() for site, spec in specs.items() if site != "cross"}
+    return names.pop() if len(names) == 1 and specs["cross"] == "none" and "+" not in "".join(specs.values()) else None
 
 
 def _by_score(rows: list[Row], column: Column) -> list[Row]:
@@ -309,14 +323,18 @@ def _by_score(rows: list[Row], column: Column) -> list[Row]:
 # --- scores over seeds ---
 
 
-def _others(variance: SeedVariance, records: list[Record], part: str) -> list[Record]:
+def _others(variance: SeedVariance, records: list[Record], part: str) -> dict[Path, Record]:
     """Return the runs of --seed-variance that have the same task as the table, and are not in the table."""
     wanted: dict[str, dict[str, Any]] = {}
     for record in records:
         for name, settings in conditions(record).items():
             wanted.setdefault(name, settings)
     taken = {(identity(record), record.seed) for record in records}
-    return [run for run in variance.records if (identity(run), run.seed) not in taken and same_task(run, wanted, part)]
+    return {
+        path: run
+        for path, run in variance.records.items()
+        if (identity(run), run.seed) not in taken and same_task(run, wanted, part)
+    }
 
 
 #: (name, key, scores) of each row of --seed-variance. If --seed-variance is a folder of runs, the key is (identity, versions).
@@ -324,23 +342,32 @@ def _others(variance: SeedVariance, records: list[Record], part: str) -> list[Re
 _Others = list[tuple[str, Any, list[float]]]
 
 
-def _with_scores(runs: list[Record], variance: SeedVariance, part: str, metric: str) -> _Others:
+def _with_scores(runs: Mapping[Path, Record], variance: SeedVariance, part: str, metric: str) -> _Others:
     """Return name, key and scores of each row of --seed-variance, for one test set and one metric.
 
     The key identifies the method and the versions of posenc, fairseq, torch and sacreBLEU. All runs with the same key are one
     row. If --seed-variance is a file, each list of scores in the file is one row with the key None.
+
+    Runs with equal method, seed and score are copies of one training run. They have one score. Raise PositionError if
+    two runs of one row have the same seed, but different scores.
     """
-    groups: dict[Any, list[Record]] = {}
-    for run in runs:
-        groups.setdefault((identity(run), tuple(sorted(run.versions.items()))), []).append(run)
-    found: _Others = [
-        (label(group[0]), key, [score for run in group if (score := _score_of(run.parts[part], metric)) is not None])
-        for key, group in groups.items()
-    ]
-    found = [row for row in found if row[2]]
-    return found + [
-        (f"row {i}", None, list(row)) for i, row in enumerate(variance.scores.get(part, {}).get(metric, ()), 1) if row
-    ]
+    rows: dict[Any, tuple[str, Any, list[float]]] = {}
+    first: dict[Any, Path] = {}  # (key, seed) -> path
+    known: set[Any] = set()  # (identity, seed, score)
+    for path, run in runs.items():
+        score, key = _score_of(run.parts[part], metric), (identity(run), tuple(sorted(run.versions.items())))
+        if score is None or (key[0], run.seed, score) in known:
+            continue
+        known.add((key[0], run.seed, score))
+        earlier = first.setdefault((key, run.seed), path)
+        if earlier != path:
+            raise PositionError(
+                f"--seed-variance {path}: {shorten(label(run))} with seed {run.seed}, as in {earlier}, but with another score. "
+                "Expected each seed once. Name another folder, or remove one of the two."
+            )
+        rows.setdefault(key, (label(run), key, []))[2].append(score)
+    scores = variance.scores.get(part, {}).get(metric, ())
+    return [*rows.values(), *((f"row {i}", None, list(row)) for i, row in enumerate(scores, 1) if row)]
 
 
 def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _Others, seed_test: str) -> Column:
@@ -556,16 +583,31 @@ def spec_key(spec: str) -> tuple[Any, ...]:
 
 
 def find_row(rows: list[Row], spec: str) -> Row:
-    """Return the row of the baseline. If no row with runs has this spec, raise PositionError with up to eight row names."""
-    names = [row.name for row in rows if row.runs]
-    keys = {identity(row.runs[0]): row.name for row in rows if row.runs}
+    """Return the row of the baseline. If not exactly one row has this spec, raise PositionError with up to eight row names."""
+    run = [row for row in rows if row.runs]
     try:
-        found = spec if spec in names else keys.get(_find(spec, keys))
+        found = _rows_of(run, spec)
     except PositionError:  # an invalid spec is not the spec of any row
-        found = None
-    if found is None:
-        raise PositionError(f"--baseline {shorten(spec)}: no run of this method. Expected one of {join(names, 8)}.")
-    return next(row for row in rows if row.name == found)
+        found = []
+    if len(found) != 1:
+        problem = "several rows" if found else "no run"
+        names = [row.name for row in found or run]
+        raise PositionError(f"--baseline {shorten(spec)}: {problem} of this method. Expected one of {join(names, 8)}.")
+    return found[0]
+
+
+def _rows_of(rows: list[Row], spec: str) -> list[Row]:
+    """Return the row with this name, or else the row with the same options.
+
+    If there is no such row either, return all rows whose names consist of a spec with the same options and of properties in
+    parentheses. Rows with random structure are left out.
+    """
+    keys = {identity(row.runs[0]): row for row in rows}
+    found = _find(spec, {key: row.name for key, row in keys.items()})
+    if found is not None:
+        return [keys[found]]
+    specs, *_ = spec_key(spec)
+    return [row for (own, _, random), row in keys.items() if own == specs and random is None]
 
 
 def _reconstructed(specs: Mapping[str, str]) -> bool:

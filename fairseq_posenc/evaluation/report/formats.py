@@ -23,14 +23,6 @@ from ...core import PositionError
 from .comparison import BEST, TIED, Report, Row, Score, Values
 from .tables import NOT_RUN, Table
 
-_LINES = "Of more than 20 rows, the plot contains the baseline and the rows with the highest BLEU on the first test set."
-_CAPTIONS = {
-    "scores": "Scores of every method: the mean over seeds and its 95 % interval, and every seed as a small circle. "
-    "The vertical line is the baseline. Filled dots differ from it (corrected p at most .05).",
-    "learning": f"Validation loss in the course of training. {_LINES}",
-    "length": f"BLEU by the number of source words. {_LINES}",
-}
-
 
 def _tabulate(table: Table, form: str, text: Callable[[str], str], marks: Mapping[str, Callable[[str], str]]) -> str:
     """Return the table in a format of tabulate. `text` escapes cells, and `marks` highlights cells with a rank."""
@@ -54,7 +46,7 @@ def markdown(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str
         text.append(title + _tabulate(table, "pipe", markdown_cell, marks) + "\n\n")
         text += [f"{markdown_text(sentence)}\n\n" for sentence in table.text]
         if table.figure in (figures or {}):
-            text.append(f"![{_CAPTIONS[table.figure]}]({figures[table.figure]})\n\n")
+            text.append(f"![{table.caption}]({figures[table.figure]})\n\n")
     return "".join(text) + "".join(f"* {markdown_text(note)}\n" for note in notes)
 
 
@@ -182,7 +174,7 @@ def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, st
         body += [f"<h2>{escape(table.title)}</h2>", f'<div class="wide">{cells}</div>']
         body += [f"<p>{escape(sentence)}</p>" for sentence in table.text]
         if table.figure in figures:
-            body.append(f"<figure>{_inline(figures[table.figure])}<figcaption>{_CAPTIONS[table.figure]}</figcaption></figure>")
+            body.append(f"<figure>{_inline(figures[table.figure])}<figcaption>{table.caption}</figcaption></figure>")
     content, below = "\n".join(body), "".join(f"<li>{escape(note)}</li>\n" for note in notes)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Report</title>\n'

@@ -100,9 +100,14 @@ def load(folders: list[Path]) -> list[Decoding]:
     """Return all decodings with requested lengths, from the runs below these folders.
 
     The order is the order of the folders, and within each folder the order of the paths.
+
+    Raises:
+        PositionError: No run has requested lengths. Two runs differ in their data or their settings, except in --length-noise,
+            or in the unit of the lengths. Two runs have the same name.
     """
     from ..scoring.archive import find
     from ..scoring.record import FILE
+    from .records import require_comparable
 
     runs = {path: record for folder in folders for path, record in find(folder).items()}
     if not runs:
@@ -115,6 +120,7 @@ def load(folders: list[Path]) -> list[Decoding]:
             "no output lengths were requested in these runs. Decode a test set with --task posenc_translation --length-from "
             "reference, then run posenc score again."
         )
+    require_comparable([shown for record in records if (shown := _without_lengths(record)).parts])
     units = sorted({decoding.scores.asked.unit for decoding in found})
     if len(units) > 1:
         raise PositionError(
@@ -131,6 +137,16 @@ def load(folders: list[Path]) -> list[Decoding]:
     return found
 
 
+def _without_lengths(record: Record) -> Record:
+    """Return a run without the conditions that this view compares: --length-noise, and the requested lengths.
+
+    Test sets without requested lengths are also left out, because this view does not show them.
+    """
+    settings = {name: value for name, value in record.settings.items() if name != "length_noise"}
+    parts = {part: scores.model_copy(update={"asked": None}) for part, scores in record.parts.items() if scores.asked}
+    return record.model_copy(update={"settings": settings, "parts": parts})
+
+
 def _repeated(decodings: list[Decoding]) -> set[tuple[str, str]]:
     """Return each pair (row, requested length) that at least two decodings have."""
     number = Counter((decoding.row, decoding.asked) for decoding in decodings)
@@ -138,8 +154,16 @@ def _repeated(decodings: list[Decoding]) -> set[tuple[str, str]]:
 
 
 def _named_by_part(decodings: list[Decoding]) -> list[Decoding]:
-    """Append the test set to the name of the row, if a row has several test sets with the same requested lengths."""
-    rows = {row for row, _ in _repeated(decodings)}
+    """Append the test set to the name of a row, if the same lengths were requested for several test sets.
+
+    This applies to several test sets of one row, and to test sets of several rows with different references.
+    """
+    references: dict[str, set[str | None]] = {}
+    for decoding in decodings:
+        references.setdefault(decoding.asked, set()).add(decoding.scores.reference)
+    rows = {row for row, _ in _repeated(decodings)} | {
+        decoding.row for decoding in decodings if len(references[decoding.asked]) > 1
+    }
     return [
         replace(decoding, row=f"{decoding.row}, {decoding.part}") if decoding.row in rows else decoding for decoding in decodings
     ]

@@ -20,7 +20,8 @@ class Options:
     """Options of the comparison in a report (see `posenc report --help`)."""
 
     expected: Sequence[str] = ()  # specs that have a row even if they have no run
-    # None: the row sinusoidal if this row has a run. Otherwise the first row with a run, in the order before sorting by score
+    # None: the row of sinusoidal if there is exactly one with runs. Otherwise the first row with a run, in the order before
+    # sorting by score
     baseline: str | None = None
     order: str = "score"
     seed_test: str = "welch"

@@ -58,7 +58,7 @@ def _scores(report: Report) -> Figure:
         for middle, (index, row) in zip(_middles(edges), rows):
             score = report.score(row.name, part, metric)
             if score is not None:
-                _dot(axis, middle, score, line_style(index)["color"])
+                _dot(axis, middle, score, line_style(index)["color"], row.name == report.baseline)
                 if row.name == report.baseline and len(rows) > 1:
                     axis.axvline(score.values.mean, color="#999999", linewidth=0.8, zorder=0)
         better = " (smaller is better)" if report.columns[part, metric].smaller_is_better else ""
@@ -89,16 +89,22 @@ def _width_of_names(figure: Figure, axis: Axes) -> float:
     return max(names) / figure.dpi + 0.3
 
 
-def _dot(axis: Axes, place: float, score: Score, colour: str) -> None:
-    """Plot one row: its mean, its interval, and every seed. The dot is open if the row does not differ from the baseline."""
+def _dot(axis: Axes, place: float, score: Score, colour: str, baseline: bool) -> None:
+    """Plot one row: its mean, its interval, and every seed.
+
+    The dot is open if the row does not differ from the baseline. It is half-filled if no test compared the row with the baseline.
+    """
     values = score.values
     if score.low is not None and score.high is not None:
         axis.plot([score.low, score.high], [place, place], color=colour, linewidth=1.4, marker="|", markersize=6)
     if values.n > 1:
         seeds = list(values.by_seed.values())
         axis.scatter(seeds, [place + 0.07] * len(seeds), s=11, facecolors="none", edgecolors=colour, linewidths=0.8)
-    open_dot = score.difference is not None and score.difference.known and not score.difference.differs
-    axis.plot(values.mean, place, "o", color=colour, markersize=6, markerfacecolor="white" if open_dot else colour)
+    tested = score.difference is not None and score.difference.known
+    face = "white" if tested and not score.difference.differs else colour
+    fill = "full" if tested or baseline else "left"
+    shape = {"markersize": 6, "fillstyle": fill, "markerfacecolor": face, "markerfacecoloralt": "white"}
+    axis.plot(values.mean, place, "o", color=colour, **shape)
 
 
 def _learning(report: Report) -> Figure | None:

@@ -171,14 +171,16 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     lengths = {part: asked for part, scores in parts.items() if (asked := scores.pop("asked")) is not None}
     for name in record.row:
         content["settings"].pop(name, None)
-    others = {(part, name): other["metric"] for part, scores in parts.items() for name, other in scores.pop("others").items()}
+    others = {(part, name): other for part, scores in parts.items() for name, other in scores.pop("others").items()}
     found = {"": content, **{part: {"parts": {part: scores}} for part, scores in parts.items()}}
     found |= {f"{part} lengths": {"parts": {part: {"asked": asked}}} for part, asked in lengths.items()}
     found |= {f"{side} layers": {"settings": {f"{side}_layers": layers[side]}} for side in layers if side not in _halting(record)}
     for side in layers:
         if f"{side}_layers" in record.row:
             found.pop(f"{side} layers", None)
-    found |= {f"{part} {name}": {"parts": {part: {name: metric}}} for (part, name), metric in others.items()}
+    for (part, name), other in others.items():
+        kind = {key: other[key] for key in ("metric", "smaller_is_better")}
+        found[f"{part} {name}"] = {"parts": {part: {name: kind}}}
     return {name: dict(_settings(fields)) for name, fields in found.items()}
 
 
@@ -231,7 +233,7 @@ class SeedVariance:
     """Runs or scores from --seed-variance, which are not shown in the table."""
 
     source: str = ""
-    records: list[Record] = field(default_factory=list)
+    records: dict[Path, Record] = field(default_factory=dict)  # path of score.json -> run
     scores: dict[str, dict[str, list[list[float]]]] = field(default_factory=dict)
 
 
@@ -250,13 +252,13 @@ def read_seed_variance(path: Path) -> SeedVariance:
     from ..scoring import archive  # imported here, because archive imports numpy
 
     if path.is_dir():
-        return SeedVariance(str(path), list(archive.find(path).values()))
+        return SeedVariance(str(path), archive.find(path))
     if not path.exists():
         raise PositionError(
             f"--seed-variance {path}: no such file or folder. Expected runs of several seeds, or a file of scores."
         )
     found = _read(SeedScores, path, "scores of seeds", _SEEDS)
-    return SeedVariance(found.source, [], found.scores)
+    return SeedVariance(found.source, {}, found.scores)
 
 
 def _read(form: type[_File_], path: Path, what: str, expected: str) -> _File_:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ...common.files import read_text
 from ...common.messages import join, shorten
 from ...core import PositionError
+from ...registry.architectures import PREFIX, SIZES
 from ..scoring.record import Record
 from ..scoring.sentences import METRICS
 
@@ -85,12 +86,30 @@ def recipe_arguments(folder: Path, run: Path, record: Record) -> list[str]:
 
     The variables METHODS and SEEDS of the recipe select only this run.
     """
-    row = run.parent.name  # recipes name the parent folder of a run after the row of the run
-    if not row.startswith("posenc_"):
-        specs = record.method
-        both = specs["encoder"] == specs["decoder"] and specs["cross"] == "none"
-        row = specs["encoder"] if both else ";".join(f"{site}={spec}" for site, spec in specs.items() if spec != "none")
-    return [*shlex.split(read_text(folder / RECIPE)), f"METHODS={row}", f"SEEDS={record.seed}"]
+    return [*shlex.split(read_text(folder / RECIPE)), f"METHODS={_recipe_row(run, record)}", f"SEEDS={record.seed}"]
+
+
+def _recipe_row(run: Path, record: Record) -> str:
+    """Return the row of a recipe that trains a run.
+
+    The row is an architecture if the name of the run's parent folder begins with posenc_. If the run has random structure, the
+    row ends with @random.
+    """
+    folder = run.parent.name  # recipes name the parent folder of a run after the row of the run
+    control = "" if record.settings.get("random_structure") is None else "@random"
+    if folder.startswith(PREFIX):
+        return _architecture_row(folder.removesuffix(control.replace("@", "_")), record) + control
+    specs = record.method
+    both = specs["encoder"] == specs["decoder"] and specs["cross"] == "none"
+    return (specs["encoder"] if both else ";".join(f"{site}={spec}" for site, spec in specs.items() if spec != "none")) + control
+
+
+def _architecture_row(folder: str, record: Record) -> str:
+    """Return the architecture of a run without its size. If the folder has another name, options of the method follow."""
+    size = next((size for size in SIZES if size and record.arch.endswith(size)), "")
+    name = record.arch.removesuffix(size)
+    pieces = [f"{PREFIX}{piece}" for spec in record.method.values() for piece in spec.split("+")]
+    return name if folder == name else next((piece for piece in pieces if piece.startswith(f"{name}:")), name)
 
 
 def _records(folder: Path) -> dict[Path, Record]:

@@ -22,6 +22,8 @@ NOT_MEASURED = "not measured"
 #: maximum number of methods that a sentence lists. For more methods, the sentence contains only their number
 _NAMED = 8
 
+_LINES = "Of more than 20 rows, the plot contains the baseline and the rows with the highest BLEU on the first test set."
+
 
 @dataclass(frozen=True)
 class Table:
@@ -33,6 +35,7 @@ class Table:
     figure: str | None = None  # name of the plot with the same numbers
     text: list[str] = field(default_factory=list)  # sentences about the results in the table
     ranks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): BEST or TIED
+    caption: str = ""  # caption of the plot
 
 
 def all_tables(report: Report, digits: int = 1) -> list[Table]:
@@ -67,7 +70,22 @@ def score_table(report: Report, digits: int = 1) -> Table:
                 head.append(f"published {part} {name}")
                 for row, cells in zip(report.rows, body):
                     cells.append(f"{published.figures[row.name]:g}" if row.name in published.figures else "")
-    return Table("Scores", head, body, "scores", conclusions(report, digits), ranks)
+    return Table("Scores", head, body, "scores", conclusions(report, digits), ranks, _caption(report))
+
+
+def _caption(report: Report) -> str:
+    """Return the caption of the plot of scores. The caption explains only dots that the plot contains."""
+    found = ["Scores of every method: the mean over seeds and its 95 % interval, and every seed as a small circle."]
+    rows = [row.name for row in report.rows if row.runs and row.name != report.baseline]
+    scores = [score for column in report.columns.values() for row in rows if (score := column.scores.get(row))]
+    tested = [score.difference is not None and score.difference.known for score in scores]
+    if rows:
+        found.append("The vertical line is the baseline.")
+    if any(tested):
+        found.append("Filled dots differ from it (corrected p at most .05).")
+    if not all(tested):
+        found.append("Half-filled dots were not tested.")
+    return " ".join(found)
 
 
 def _score(score: Score | None, runs: int, digits: int) -> str:
@@ -221,7 +239,8 @@ def _training(report: Report) -> Table:
         columns["added to none"] = lambda row: f"{report.added_parameters(row):,}"
     columns |= {"training tokens/s": _speed, "training time": _time, "peak memory": _memory, "validation loss": _loss}
     body = [[row.title, *(cell(row) if row.runs else NOT_RUN for cell in columns.values())] for row in report.rows]
-    return Table("Training", ["method", *columns], body, "learning")
+    caption = f"Validation loss in the course of training. {_LINES}"
+    return Table("Training", ["method", *columns], body, "learning", caption=caption)
 
 
 def _speed(row: Row) -> str:
@@ -272,7 +291,7 @@ def _lengths(report: Report, digits: int) -> list[Table]:
         ]
         found.append(Table(f"BLEU by source length: {part}", head, body))
     if found:
-        found[-1] = replace(found[-1], figure="length")
+        found[-1] = replace(found[-1], figure="length", caption=f"BLEU by the number of source words. {_LINES}")
     return found
 
 
