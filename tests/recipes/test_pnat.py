@@ -167,15 +167,13 @@ def test_rows_of_three_seeds_have_intervals_and_tests():
     assert over_seeds([[80.0], [82.0, 83.0]]) == [{"difference": 0.0}, {"difference": 2.5}]
 
 
-@pytest.mark.parametrize(
-    ("data", "rows"), [("language", ["nat_deep", "nat", "nat_absolute", "pnat"]), ("multi30k_en-de", ["nat", "pnat"])]
-)
-def test_the_committed_table_is_that_of_its_scores(tmp_path, data, rows):
+@pytest.mark.parametrize("data", ["language", "multi30k_en-de"])
+def test_the_committed_table_is_that_of_its_scores(tmp_path, data):
     committed = ROOT / "results" / "pnat" / data
     shutil.copytree(committed, tmp_path / "out")
     for name in ("table.md", "table.csv"):
         (tmp_path / "out" / name).unlink()
-    helper("pnat_table.py", tmp_path / "out", *rows)
+    helper("pnat_table.py", tmp_path / "out", "nat_deep", "nat", "nat_absolute", "pnat")
     for name in ("table.md", "table.csv"):
         assert (tmp_path / "out" / name).read_text() == (committed / name).read_text()
 

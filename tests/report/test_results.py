@@ -17,6 +17,7 @@ from scipy import special
 from fairseq_posenc import cli, registry
 from fairseq_posenc.bench import counts, files
 from fairseq_posenc.evaluation.report import statistics as tests
+from fairseq_posenc.evaluation.report import tables
 from fairseq_posenc.evaluation.scoring import archive
 
 ROOT = Path(__file__).parents[2]
@@ -154,6 +155,31 @@ def pairs_of_rows(folder: str, pairs: list[tuple[str, str]]) -> dict[tuple[str, 
         ]
         found[one, other] = (mean[one] - mean[other], *map(float, limits), float(p))
     return found
+
+
+@pytest.mark.parametrize(
+    ("data", "part", "rows"),
+    [
+        ("language", "test", {"nat": "below", "nat_absolute": "below", "pnat": "below"}),
+        ("multi30k_en-de", "test", {"nat": "below", "nat_absolute": "below", "pnat": "more"}),
+        ("multi30k_en-de", "lengths", {"pnat": "more than"}),
+        ("multi30k_en-de", "rescored", {"pnat": "more than"}),
+    ],
+)
+def test_the_page_has_the_differences_of_pnat(data, part, rows):
+    """The differences to `nat_deep`, their intervals and their p-values are computed again from the stored runs."""
+    runs, names = archive.read(ROOT / "results" / "pnat" / data), ["nat_deep", "nat", "nat_absolute", "pnat"]
+    scores = np.array([[runs[f"{name}/seed{seed}"].parts[part].bleu for seed in (1, 2, 3)] for name in names])
+    found = tests.compare(scores, baseline=0)
+    section = " ".join(page().partition(f"\n## pnat/{data}\n")[2].partition("\n## ")[0].split())
+    for name, relation in rows.items():
+        i = names.index(name)
+        difference, low, high = found.difference[i], found.difference_low[i], found.difference_high[i]
+        if relation == "below":
+            difference, low, high = -difference, -high, -low
+        than = "" if relation == "more" else " `nat_deep`"
+        limits = f"95 % interval {low:.1f} to {high:.1f}, corrected {tables.p_text(found.holm[i])}"
+        assert f"{difference:.1f} BLEU {relation}{than} ({limits})" in section
 
 
 def logit(score: float) -> float:
