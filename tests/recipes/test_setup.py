@@ -1,5 +1,6 @@
 """recipes/setup, without the steps that install packages."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -25,17 +26,22 @@ def checkout(tmp_path):
     return tmp_path
 
 
+def stamp_of(checkout):
+    """Return the content of .venv/stamp for an environment that is up to date."""
+    files = "cat setup.py pyproject.toml constraints.txt | cksum"
+    content = subprocess.run(files, shell=True, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
+    return f"{checkout}: {sys.base_prefix} {sys.version.split()[0]}: {content} test\n"
+
+
 def test_an_environment_that_is_up_to_date_is_left_alone(checkout):
     """The file .venv/stamp describes the installed environment.
 
     This file contains the folder of the checkout, the folder and the version of Python, a checksum of three files, and the
     argument `test`. The three files determine which packages are installed.
     """
-    files = "cat setup.py pyproject.toml constraints.txt | cksum"
-    content = subprocess.run(files, shell=True, cwd=checkout, capture_output=True, text=True, check=True).stdout.strip()
     (checkout / ".venv").mkdir()
     stamp = checkout / ".venv" / "stamp"
-    stamp.write_text(f"{checkout}: {sys.base_prefix} {sys.version.split()[0]}: {content} test\n")
+    stamp.write_text(stamp_of(checkout))
     for arguments in ([], ["test"]):
         done = setup(checkout, *arguments)
         assert (done.returncode, done.stdout) == (0, "[setup] .venv is up to date\n"), done.stderr
@@ -48,6 +54,21 @@ def test_an_environment_of_somebody_else_is_left_alone(checkout):
     done = setup(checkout)
     assert done.returncode == 1 and ".venv: not created by recipes/setup" in done.stderr
     assert (checkout / ".venv" / "mine").exists()
+
+
+def test_one_installation_at_a_time(checkout):
+    """A call waits until the other call ends. Then it reads the stamp that the other call has written."""
+    (checkout / ".venv").mkdir()
+    with (checkout / "recipes" / "setup").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        command, environment = [checkout / "recipes" / "setup"], {**os.environ, "PYTHON": sys.executable, "CHROMIUM": "none"}
+        waiting = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert waiting.stdout.readline() == "[setup] waiting for another installation in this folder\n"
+        assert waiting.poll() is None
+        (checkout / ".venv" / "home").write_text("written by the other call\n")
+        (checkout / ".venv" / "python").write_text("/bin/false\n")
+        (checkout / ".venv" / "stamp").write_text(stamp_of(checkout))
+    assert waiting.communicate(timeout=60) == ("[setup] .venv is up to date\n", "")
 
 
 FAKE = """#!/bin/bash
