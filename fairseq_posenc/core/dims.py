@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .errors import PositionError
+
 
 @dataclass(frozen=True)
 class Dims:
@@ -43,6 +45,14 @@ class Dims:
     def key_width(self) -> int:
         """Return the width of the hidden states of keys."""
         return self.key_embed_dim or self.embed_dim
+
+    def require_equal_widths(self, name: str) -> None:
+        """Raise PositionError for the method `name` if queries and keys have different widths."""
+        if self.key_width != self.embed_dim:
+            raise PositionError(
+                f"{name}: queries have width {self.embed_dim} and keys have width {self.key_width}. Expected equal widths. "
+                "Use the same --encoder-embed-dim and --decoder-embed-dim."
+            )
 
     @property
     def max_distance(self) -> int:

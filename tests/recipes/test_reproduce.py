@@ -68,7 +68,7 @@ def test_the_recipe_has_the_options_of_the_committed_run(run):
 
 
 def folder_of(row: str) -> str:
-    """Return the name of the folder of a row, as `run_folder` in recipes/lib/methods.sh."""
+    """Return the folder name of a row. `run_folder` in recipes/lib/methods.sh computes the same name."""
     return re.sub(r"[^A-Za-z0-9.,=+_-]", "_", row)
 
 

@@ -21,6 +21,7 @@ REFUSED = [
     ("studies/lengths", "NOISY=lrep", "NOISY=lrep: lrep is not a row of METHODS."),
     ("quickstart", "METHODS=slope.py", "METHODS: slope.py is not a row of a table. Expected specs or architectures"),
     ("wmt18/run", "METHODS=recipes/wmt18/method.txt", "METHODS: recipes/wmt18/method.txt is not a row of a table."),
+    ("quickstart", "METHODS=posenc_pnat", "METHODS: posenc_pnat is a non-autoregressive model, which needs another task."),
     ("studies/concatenation", "SINGLE=recipes/wmt18/methods.txt", "SINGLE: recipes/wmt18/methods.txt is not a row of a table."),
     ("studies/concatenation", "NNODES=2 NODE_RANK=1 MASTER_ADDR=m0 decode", "the stage decode is for machine 0"),
     ("multi30k_uk/run", "TESTS=test_2017_flickr", "TESTS=test_2017_flickr: not available for en-uk."),
@@ -35,6 +36,13 @@ def test_they_are_refused(recipe, given, error):
 
 def trained(recipe, *given, **options):
     return [line for line in run(recipe, *given, **options).stdout.splitlines() if "fairseq-train" in line]
+
+
+@pytest.mark.parametrize("recipe", ["quickstart", "multi30k_uk/run", "wmt18/run"])
+def test_methods_with_a_training_loss_have_their_criterion(recipe):
+    """fairseq-train refuses `posenc_universal_halting` with the criterion of stock fairseq."""
+    commands = trained(recipe, "METHODS=posenc_universal_halting", "train")
+    assert commands and all("--criterion posenc_label_smoothed_cross_entropy" in command for command in commands)
 
 
 def test_an_average_has_enough_checkpoints_by_default():

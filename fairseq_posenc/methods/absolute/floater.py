@@ -110,11 +110,7 @@ class Floater(PositionMethod):
             raise PositionError("floater: at=input is not supported at site cross. Remove at=input.")
         if options.at == "input" and options.share != "all":
             raise PositionError(f"floater: share={options.share} has no effect with at=input. Remove share.")
-        if dims.key_width != dims.embed_dim:
-            raise PositionError(
-                f"floater: queries have width {dims.embed_dim} and keys have width {dims.key_width}. Expected equal widths. "
-                "Use the same --encoder-embed-dim and --decoder-embed-dim."
-            )
+        dims.require_equal_widths("floater")
         _torchdiffeq()
         width, paths = dims.embed_dim, 1 if options.at == "input" else len(_STREAMS) * dims.num_layers
         networks = {"all": 1, "layers": len(_STREAMS), "none": paths}[options.share]

@@ -7,7 +7,6 @@ from ...core import (
     Dims,
     MethodCard,
     MethodOptions,
-    PositionError,
     PositionMethod,
     Positions,
     Projection,
@@ -48,11 +47,7 @@ class Shortformer(PositionMethod):
 
     def __init__(self, options: MethodOptions, dims: Dims):
         super().__init__(options, dims)
-        if dims.key_width != dims.embed_dim:
-            raise PositionError(
-                f"shortformer: queries have width {dims.embed_dim} and keys have width {dims.key_width}. Expected equal widths. "
-                "Use the same --encoder-embed-dim and --decoder-embed-dim."
-            )
+        dims.require_equal_widths("shortformer")
         rows = max(dims.max_positions, dims.max_key_positions)
         self.table = SinusoidTable(rows, dims.embed_dim, "halves", "fairseq", origin=dims.padding_idx + 1)
 

@@ -48,7 +48,8 @@ class XPos(PositionMethod):
           the limit is 4,000 positions. float32 and bfloat16 represent the sizes up to about 64 scale_base positions beyond m.
         * posenc_xpos has rope in the encoder. With xpos, the products with later keys would increase with the distance.
     Cost: no parameters. Each key is rotated and multiplied by its magnitudes once, also in incremental decoding.
-    Raises: PositionError for heads of odd width, and if scale_base is so small that float32 overflows within max_positions.
+    Raises: PositionError for heads of odd width. PositionError for a sentence in which float32 overflows. If positions differ
+        between sentences, an overflow is not detected.
     """
 
     @dataclass(frozen=True)
@@ -78,19 +79,19 @@ class XPos(PositionMethod):
             raise PositionError(
                 f"xpos: heads have {dims.head_dim} channels. Expected an even number. Change the number of heads."
             )
-        # the largest size is (1 / zeta_0)^((max_positions - 1 - m) / scale_base), and m is 4 scale_base
-        least = math.ceil((dims.max_positions - 1) / (_LARGEST / -math.log(_ZETA) + 4))
-        if options.scale_base < least:
-            raise PositionError(
-                f"xpos: scale_base={options.scale_base} is too small for {dims.max_positions} positions. Expected at least "
-                f"{least}. Increase scale_base, or reduce the maximum length."
-            )
         self.rates = Constants(self._zeta().log() / options.scale_base)
         #: position at which all magnitudes are 1. Exponents on both sides are small, so that float16 does not overflow
         self.middle = min(dims.max_positions // 2, int(4 * options.scale_base))
+        #: the magnitude at this position is (1 / zeta_0)^((longest - m) / scale_base), which is at most exp(_LARGEST)
+        self.longest = self.middle + int(_LARGEST / -math.log(_ZETA) * options.scale_base)
         self.table = SinusoidTable(dims.max_distance + 1, dims.head_dim, "halves", "paper", options.base)
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
+        if at.start is not None and at.last > self.longest:  # other positions are not read from the device
+            raise PositionError(
+                f"xpos: a sentence has {at.last + 1} positions, but with scale_base={self.options.scale_base}, float32 overflows "
+                f"after {self.longest + 1} positions. Expected shorter sentences. Increase scale_base."
+            )
         sign = 1 if which == "query" else -1
         waves = ctx.once((self, at, sign), lambda: self._waves(x, at, sign))
         return rotate(x, waves, self.dims.head_dim // 2, self.options.layout)

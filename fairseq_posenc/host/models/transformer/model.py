@@ -343,7 +343,7 @@ def _refuse_task(task: Any, model: PositionTransformer) -> None:
 
 
 def _refuse_padding(task: Any, model: PositionTransformer) -> None:
-    """Raise Refusal if --required-seq-len-multiple can add padding at positions beyond the limit of a method."""
+    """Raise Refusal if --required-seq-len-multiple can pad sentences to more positions than a method supports."""
     settings = getattr(task, "cfg", None) or getattr(task, "args", None)
     multiple = getattr(settings, "required_seq_len_multiple", None) or 1
     longest = {"source": model.encoder.max_positions(), "target": model.decoder.max_positions()}
