@@ -23,6 +23,7 @@ from fairseq_posenc.ops.kernels import (
     gate_sums,
     parabolas,
     polar,
+    runge_kutta,
     stick_breaking,
     toeplitz,
     token_losses,
@@ -50,6 +51,12 @@ def rotated(vectors):
 def codes(vectors, frequencies, offsets, gains, plain):
     noise = torch.randn(H, 5, D, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     return spe._Codes.apply(vectors, frequencies, offsets, gains, plain, noise, AT.ids, range(1))
+
+
+def steps(state, *weights):
+    """Two steps with two calls of one network each, for one path with two complex channels."""
+    waves, factors = torch.ones(2, 2, 2, dtype=torch.complex128), torch.ones(2, 3, 3).triu(1).movedim(0, 2).to(torch.complex128)
+    return torch.view_as_real(runge_kutta.RungeKutta.apply(torch.view_as_complex(state), *weights, waves, factors))
 
 
 DISTANCE = torch.arange(S) - torch.arange(T).unsqueeze(1)
@@ -94,6 +101,7 @@ REFUSED = {
         lambda q, a: polar.PolarCoordinates.apply(q, a, torch.stack([a.detach().cos(), a.detach().sin()], -2)),
         (x(B, H, T, D), x(H, T, D)),
     ),
+    "RungeKutta": (steps, (x(1, 1, 2, 2), x(1, 4, 3), x(2, 2, 1, 1, 3), x(1, 3, 4), x(2, 2, 1, 1, 4))),
     "StickBreakingLogits": (
         lambda scores: stick_breaking.StickBreakingLogits.apply(scores, SIDES, DISTANCE == 0, 1),
         (x(B, H, T, S),),
@@ -103,16 +111,16 @@ REFUSED = {
     "_Features": (spe._Features.apply, (x(B, H, T, D), x(1, H, T, 3, D))),
     "_Codes": (codes, (x(B, H, T, D), x(H, 2, D), x(H, 2, D), x(H, 2, D), x(H, D))),
     "GatedProduct": (
-        lambda q, k, gate: huang.GatedProduct.apply(q, k, gate, INDEX[:1], False),
+        lambda q, k, gate: huang.GatedProduct.apply(q, k, gate, INDEX[:1], None, False),
         (x(B, H, T, D), x(B, H, S, D), x(H, 5, D)),
     ),
 }
 
 
 def functions() -> set[str]:
-    """Return the names of all autograd functions of the package."""
-    found = set()
-    for path in Path(fairseq_posenc.__file__).parent.rglob("*.py"):
+    """Return the names of all autograd functions of the package. Those of the benchmark compute no numbers, and are left out."""
+    found, package = set(), Path(fairseq_posenc.__file__).parent
+    for path in set(package.rglob("*.py")) - set((package / "bench").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and any("autograd.Function" in ast.unparse(base) for base in node.bases):
                 found.add(node.name)

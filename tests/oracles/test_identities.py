@@ -13,6 +13,7 @@ from fairseq_posenc import registry
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
 from fairseq_posenc.methods.bias import fire
 from fairseq_posenc.methods.relative.huang import GatedProduct
+from fairseq_posenc.ops import devices
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing import models
 from tests.contract.cases import SMALL
@@ -416,19 +417,25 @@ def test_gated_product(queries, width, rows, heads):
     inputs = [x.double().requires_grad_() for x in (q, k, gate)]
     gates = inputs[2][:, at].transpose(0, 1).expand(2, 2, -1, -1, -1)
     expected = torch.einsum("bhti,bhsi,bhtsi->bhts", *inputs[:2], gates)
-    close(GatedProduct.apply(*inputs, at, False).detach(), expected.detach(), atol=1e-12)
-    assert torch.autograd.gradcheck(GatedProduct.apply, (*inputs, at, False))
+    close(GatedProduct.apply(*inputs, at, None, False).detach(), expected.detach(), atol=1e-12)
+    assert torch.autograd.gradcheck(GatedProduct.apply, (*inputs, at, None, False))
 
 
-def test_causal_gated_product():
+@pytest.mark.parametrize("heads", [1, 2], ids=["shared", "per-head"])
+@pytest.mark.parametrize("device", ["cpu", "accelerator"])
+def test_causal_gated_product(device, heads, monkeypatch):
     """Compare only the results for keys to which a query may attend."""
     torch.manual_seed(0)
-    q, k, gate = (torch.randn(size).double().requires_grad_() for size in ((2, 2, 4, 3), (2, 2, 4, 3), (1, 7, 3)))
+    q, k, gate = (torch.randn(size).double().requires_grad_() for size in ((2, 2, 4, 3), (2, 2, 4, 3), (heads, 7, 3)))
     at = (torch.arange(4) - torch.arange(4)[:, None] + 3)[None]
     seen = torch.ones(4, 4).tril().double()
-    ours, theirs = ((GatedProduct.apply(q, k, gate, at, causal) * seen).detach() for causal in (True, False))
-    close(ours, theirs, atol=1e-12)
-    assert torch.autograd.gradcheck(lambda *inputs: GatedProduct.apply(*inputs, at, True) * seen, (q, k, gate))
+    theirs = (GatedProduct.apply(q, k, gate, at, None, False) * seen).detach()
+    rows = (at, None)
+    if device == "accelerator":
+        monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+        rows = (None, torch.arange(7))
+    close((GatedProduct.apply(q, k, gate, *rows, True) * seen).detach(), theirs, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda *inputs: GatedProduct.apply(*inputs, *rows, True) * seen, (q, k, gate))
 
 
 @EVERYWHERE

@@ -24,16 +24,23 @@ from ...core import (
 )
 from ...ops import devices
 from ...ops.distances import require_integer
+from ...ops.kernels.runge_kutta import RungeKutta
 from ...ops.precision import at_least_float32
 from ...ops.sinusoids import Frequencies, frequencies
 
-#: number of positions in a block. The solver computes one block at a time. Decoding computes only whole blocks
+#: number of positions in a block. Decoding extends the paths by whole blocks
 _BLOCK = 32
 #: inputs of attention. In every layer, each input has its own path (a solution of the differential equation)
 _STREAMS = ("query", "key", "value")
-#: solver -> number of calls of the networks per step, and number of ticks per step. A tick is a unit of time: the time of every
-#: call is a whole number of ticks
-_CALLS = {"euler": (1, 1), "midpoint": (2, 2), "rk4": (4, 3)}
+#: solver -> ticks per step, and the Butcher tableau. A tick is a unit of time: the networks are called at the ticks 0, 1, 2 and
+#: so on of a step. Each row of the tableau except the last contains the coefficients of one call: the factors of the derivatives
+#: of earlier calls. The last row contains the factors of all derivatives in the result of the step. rk4 is the 3/8 rule, as in
+#: torchdiffeq
+_SOLVERS: dict[str, tuple[int, tuple[tuple[float, ...], ...]]] = {
+    "euler": (1, ((), (1,))),
+    "midpoint": (2, ((), (1 / 2,), (0, 1))),
+    "rk4": (3, ((), (1 / 3,), (-1 / 3, 1), (1, -1, 1), (1 / 8, 3 / 8, 3 / 8, 1 / 8))),
+}
 
 
 class Floater(PositionMethod):
@@ -121,6 +128,9 @@ class Floater(PositionMethod):
         self.flow_out_bias = nn.Parameter(torch.zeros(networks, 1, width))
         for weight in self.flow_in:
             nn.init.xavier_normal_(weight)
+        coefficients, lags = _tables(_SOLVERS[options.solver][1], 1 / options.substeps)
+        self.register_buffer("coefficients", coefficients.view(torch.int64), persistent=False)  # so that .half() rounds nothing
+        self.register_buffer("lags", lags, persistent=False)
         if options.start == "sinusoidal":
             half = width // 2
             with torch.no_grad():  # sines, cosines, and 0 for the last channel of an odd width
@@ -136,7 +146,7 @@ class Floater(PositionMethod):
     @property
     def ticks(self) -> int:
         """Return the number of ticks from one position to the next."""
-        return _CALLS[self.options.solver][1] * self.options.substeps
+        return _SOLVERS[self.options.solver][0] * self.options.substeps
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -166,22 +176,28 @@ class Floater(PositionMethod):
         Decoding stores the paths and extends them by whole blocks.
         """
         known = None if ctx.state is None else ctx.state.get("path")
-        blocks = [at_least_float32(self.first).unsqueeze(0) if known is None else known]
-        reached, wanted = blocks[0].size(0), count if ctx.state is None else -(-count // _BLOCK) * _BLOCK
-        while reached < wanted:
-            end = min(reached - reached % _BLOCK + _BLOCK, wanted)
-            blocks.append(self.continued(blocks[-1][-1], reached - 1, end - 1))
-            reached = end
-        path = torch.cat(blocks)
-        return path if ctx.state is None else ctx.state.store_shared("path", path)
+        reached, wanted = 0 if known is None else len(known), count if ctx.state is None else -(-count // _BLOCK) * _BLOCK
+        if known is not None and reached >= wanted:
+            return known
+        found = [at_least_float32(self.first).unsqueeze(0) if known is None else ctx.state.get("last")]
+        if wanted > max(reached, 1):
+            found.append(self.continued(found[0][0], max(reached, 1) - 1, wanted - 1))
+        resting = torch.cat(found[0 if known is None else 1 :])  # [n - reached, networks, paths, C]
+        path = self.turned(resting, torch.arange(reached, wanted, device=resting.device))
+        path = path if known is None else torch.cat([known, path])
+        if ctx.state is not None:
+            ctx.state.store_shared("path", path)
+            ctx.state.store_shared("last", resting[-1:])
+        return path
 
     def continued(self, state: Tensor, here: int, last: int) -> Tensor:
         """Return the states at the positions `here` + 1 to `last`: [networks, paths, C] -> [last - here, networks, paths, C].
 
-        A state contains the vectors of all paths at one position. `state` is the state at the position `here`.
+        A state contains all paths at one position. `state` is the state at the position `here`. With start=sinusoidal, states are
+        in coordinates that rotate with the sinusoids (see `_Velocity`). `turned` converts them to vectors of positions.
         """
         if not (self.options.adjoint and torch.is_grad_enabled()):
-            return _Flow(self, here, last, state).states(state)
+            return self.stepped(state, here, last)
         velocity, library = _Velocity(self, state), _torchdiffeq()
         times = torch.arange(here, last + 1, dtype=torch.float64, device=state.device)
         parts = torch.arange(self.options.substeps, dtype=torch.float64, device=state.device) / self.options.substeps
@@ -194,9 +210,54 @@ class Floater(PositionMethod):
             """
             return torch.cat([(times[:-1, None] + times.diff()[:, None] * parts).flatten(), times[-1:]])
 
-        resting = velocity.turned(state, -times[0])
-        solved = solve(velocity, resting, times, method=self.options.solver, options={"grid_constructor": steps})
-        return velocity.turned(solved[1:], times[1:, None, None, None])
+        return solve(velocity, state, times, method=self.options.solver, options={"grid_constructor": steps})[1:]
+
+    def stepped(self, state: Tensor, here: int, last: int) -> Tensor:
+        """Compute the same results as torchdiffeq's fixed-step solvers, without copying values from an accelerator to the CPU.
+
+        `continued` describes the arguments and the result. Terms that depend only on the time are computed for all steps at
+        once. These terms are the sinusoids, and the products of the time and the weights of the networks.
+        """
+        substeps, calls = self.options.substeps, len(self.lags) - 1
+        ticks = torch.arange(here * substeps, last * substeps, device=state.device).unsqueeze(1) * (self.ticks // substeps)
+        ticks = ticks + torch.arange(calls, device=state.device)  # times of the calls of all steps, [steps, calls]
+        w_in, b_in, w_out, b_out = (
+            at_least_float32(weight) for weight in (self.flow_in, self.flow_in_bias, self.flow_out, self.flow_out_bias)
+        )
+        delta = self.options.delta
+        now = (ticks.to(state.dtype) * (delta / self.ticks))[..., None, None, None]
+        found = RungeKutta.apply(
+            torch.view_as_complex(_paired(state).unflatten(-1, (-1, 2))),
+            _paired(w_in[:, :-1].mT).mT,
+            b_in + now * w_in[:, -1:],
+            _paired(w_out[:, :-1] * delta),
+            _paired((b_out + now * w_out[:, -1:]) * delta),
+            self.waves(ticks, state),
+            self.coefficients.view(torch.float64).to(state.dtype).unsqueeze(-1) * self.waves(self.lags, state),
+        )
+        return _separate(torch.view_as_real(found[substeps - 1 :: substeps]), state.size(-1))
+
+    def waves(self, ticks: Tensor, state: Tensor) -> Tensor:
+        """Return e^(i x) for the angles x of the sinusoids at the given times, [...] -> [..., (C + 1) // 2].
+
+        With start=random, the angles are 0. If the width C is odd, the last angle is 0.
+        """
+        if self.options.start == "random":
+            return torch.ones(*ticks.shape, (state.size(-1) + 1) // 2, dtype=state.dtype.to_complex(), device=state.device)
+        angles = F.pad(self.turns_of_ticks(ticks), (0, state.size(-1) % 2))
+        return torch.complex(angles.cos().to(state.dtype), angles.sin().to(state.dtype))
+
+    def turned(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate states by the angles of the sinusoids: [n, networks, paths, C] for n positions -> same.
+
+        Sine channels precede cosine channels. With start=random, return x unchanged.
+        """
+        if self.options.start == "random":
+            return x
+        angles, half = self.turns_of_positions(positions)[:, None, None], x.size(-1) // 2
+        sin, cos = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
+        s, c = x[..., :half], x[..., half : 2 * half]
+        return torch.cat([torch.addcmul(s * cos, c, sin), torch.addcmul(c * cos, s, sin, value=-1), x[..., 2 * half :]], -1)
 
     def added(self, x: Tensor, path: Tensor, at: Positions) -> Tensor:
         """Add the vectors of the positions to x: [B, T, C] -> [B, T, C]."""
@@ -210,97 +271,36 @@ class Floater(PositionMethod):
         return self.added(x, ctx.prepared[self][_STREAMS.index(which)][ctx.layer], at)
 
 
-class _Flow:
-    """Compute the same results as torchdiffeq's fixed-step solvers, without copying values from an accelerator to the CPU.
+def _tables(tableau: tuple[tuple[float, ...], ...], size: float) -> tuple[Tensor, Tensor]:
+    """Return the constants of a step of the given size, as `RungeKutta` requires them: two tables [m + 1, m + 1] for m calls.
 
-    Terms that depend only on the time are computed for all steps at once. These terms are the sinusoids, and the products of
-    the time and the weights of the networks.
-
-    With start=sinusoidal, the solver computes in a coordinate system that rotates with the sinusoids, as in `_Velocity`. The
-    function `states` reads and returns states in the fixed coordinate system.
+    The first table contains coefficients (float64). The second table contains differences of time in ticks: the state of a call
+    is rotated by this difference after the derivative of an earlier call is added.
     """
-
-    def __init__(self, method: Floater, here: int, last: int, state: Tensor):
-        self.method, self.substeps, self.size = method, method.options.substeps, 1.0 / method.options.substeps
-        self.here, self.last, (calls, ticks) = here, last, _CALLS[method.options.solver]
-        steps = torch.arange(here * self.substeps, last * self.substeps, device=state.device)
-        times = (steps.unsqueeze(1) * ticks + torch.arange(calls, device=state.device)).flatten()  # times of all calls, in ticks
-        w_in, b_in, w_out, b_out = (
-            at_least_float32(weight) for weight in (method.flow_in, method.flow_in_bias, method.flow_out, method.flow_out_bias)
-        )
-        delta = method.options.delta
-        now = (times.to(state.dtype) * (delta / method.ticks)).view(-1, 1, 1, 1)
-        self.w_in, self.w_out = w_in[:, :-1], w_out[:, :-1] * delta
-        self.b_in = (b_in + now * w_in[:, -1:]).unbind(0)
-        self.b_out = ((b_out + now * w_out[:, -1:]) * delta).unbind(0)
-        self.turns = method.options.start == "sinusoidal"
-        waves = self._tables(method.turns_of_ticks(times), state) if self.turns else ()
-        self.waves = list(zip(*(table.unbind(0) for table in waves)))  # per call
-
-    def states(self, state: Tensor) -> Tensor:
-        """Compute the states at the positions `here` + 1 to `last` from the state at position `here`.
-
-        Shapes: [networks, paths, C] -> [last - here, networks, paths, C].
-        """
-        tables = None
-        if self.turns:
-            ends = torch.arange(self.here, self.last + 1, device=state.device)
-            tables = self._tables(self.method.turns_of_positions(ends), state)  # cosines, sines, negative sines
-        z, found = state if tables is None else _turned(state, tables[0][0], tables[2][0]), []
-        step = {"euler": self._euler, "midpoint": self._midpoint, "rk4": self._rk4}[self.method.options.solver]
-        for number in range((self.last - self.here) * self.substeps):
-            z = z + step(z, number) * self.size
-            if (number + 1) % self.substeps == 0:
-                found.append(z)
-        solved = torch.stack(found)
-        return solved if tables is None else _turned(solved, tables[0][1:], tables[1][1:])
-
-    def _euler(self, z: Tensor, number: int) -> Tensor:
-        return self._velocity(z, number)
-
-    def _midpoint(self, z: Tensor, number: int) -> Tensor:
-        first = self._velocity(z, 2 * number)
-        return self._velocity(z.add(first, alpha=self.size / 2), 2 * number + 1)
-
-    def _rk4(self, z: Tensor, number: int) -> Tensor:
-        """Return the weighted mean of four derivatives by the 3/8 rule, as in torchdiffeq's rk4."""
-        one = self._velocity(z, 4 * number)
-        two = self._velocity(z.add(one, alpha=self.size / 3), 4 * number + 1)
-        three = self._velocity(z.add(two.sub(one, alpha=1 / 3), alpha=self.size), 4 * number + 2)
-        four = self._velocity(z.add(one - two + three, alpha=self.size), 4 * number + 3)
-        return (one + four).add(two + three, alpha=3.0) / 8
-
-    def _velocity(self, z: Tensor, call: int) -> Tensor:
-        waves = self.waves[call] if self.turns else None  # cosines, sines, negative sines
-        p = z if waves is None else _turned(z, waves[0], waves[1])
-        hidden = torch.relu(torch.baddbmm(self.b_in[call], p, self.w_in))
-        change = torch.baddbmm(self.b_out[call], hidden, self.w_out)
-        return change if waves is None else _turned(change, waves[0], waves[2])
-
-    @staticmethod
-    def _tables(angle: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the cosines and sines of angles [n, C // 2] in the form that `_turned` requires: three tensors [n, 1, 1, C].
-
-        The first tensor contains cosines. The second tensor contains sines in the first half of the channels, and negative sines
-        in the second half. The third tensor is the second tensor times -1.
-        """
-        angle = angle[:, None, None]
-        sin, cos, odd = angle.sin().to(state.dtype), angle.cos().to(state.dtype), state.size(-1) % 2
-        cosines, sines = torch.cat([cos, cos], -1), torch.cat([sin, -sin], -1)
-        if odd:
-            cosines, sines = F.pad(cosines, (0, 1), value=1.0), F.pad(sines, (0, 1))
-        return cosines, sines, -sines
+    calls = len(tableau) - 1
+    coefficients = torch.zeros(calls + 1, calls + 1, dtype=torch.float64)
+    coefficients[0, :calls] = 1
+    for number, row in enumerate(tableau):
+        coefficients[1 : 1 + len(row), number] = torch.tensor(row, dtype=torch.float64) * size
+    targets, sources = torch.arange(calls + 1), torch.arange(-1, calls).clamp(min=0)
+    targets[calls] = 0  # the sum of a step is in the coordinates of the beginning of the step
+    return coefficients, targets - sources.unsqueeze(1)
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate x by the angles of `cos` and `sin`: [..., C] -> [..., C]. Sine channels precede cosine channels.
+def _paired(x: Tensor) -> Tensor:
+    """Put each sine channel behind its cosine channel: [..., C] -> [..., C], or [..., C + 1] with a zero if C is odd.
 
-    `cos` and `sin` are the first two results of `_Flow._tables`. With the third result of `_Flow._tables` as `sin`, the
-    rotation has the opposite direction.
+    Before, all sine channels precede all cosine channels.
     """
     half = x.size(-1) // 2
-    other = torch.cat([x[..., half : 2 * half], x[..., :half], x[..., 2 * half :]], -1)
-    return torch.addcmul(x * cos, other, sin)
+    pairs = torch.stack([x[..., half : 2 * half], x[..., :half]], -1).flatten(-2)
+    return torch.cat([pairs, F.pad(x[..., -1:], (0, 1))], -1) if x.size(-1) % 2 else pairs
+
+
+def _separate(pairs: Tensor, width: int) -> Tensor:
+    """Undo `_paired`: [..., (C + 1) // 2, 2] -> [..., C]."""
+    half = width // 2
+    return torch.cat([pairs[..., :half, 1], pairs[..., :half, 0], pairs[..., half:, 0]], -1)
 
 
 class _Velocity(nn.Module):

@@ -6,7 +6,7 @@ the query with a learned vector of the distance, and the product of the key with
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops import devices
-from ...ops.distances import by_distance, from_table, require_integer, table_row
+from ...ops.distances import by_distance, diagonals, from_table, require_integer, table_row
 from ...ops.kernels.clipped_distances import clipped_columns
 from ...ops.kernels.derivatives import first_derivative_only
 from ...ops.precision import at_least_float32
@@ -162,7 +162,16 @@ class Huang3(PositionMethod):
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         gate = self.of_layer(self.gate, ctx).to(q.dtype)  # [H or 1, 2 * reach + 1, D]
         causal = ctx.causal and q.size(2) == k.size(2)
-        return GatedProduct.apply(q * ctx.scale, k, gate, clipped_columns(ctx.queries, ctx.keys, self.reach), causal)
+        rows, ascending = self._rows(ctx, devices.on_cpu(q))
+        return GatedProduct.apply(q * ctx.scale, k, gate, rows, ascending, causal)
+
+    def _rows(self, ctx: AttentionContext, on_cpu: bool) -> tuple[Tensor | None, Tensor | None]:
+        """Return the arguments `rows` and `ascending` of `GatedProduct`."""
+        queries, keys = ctx.queries, ctx.keys
+        ascending = None if on_cpu else ctx.once((self, queries, keys), lambda: diagonals(queries, keys))
+        if ascending is None:
+            return clipped_columns(queries, keys, self.reach), None
+        return None, ctx.once((self, queries, keys, "rows"), lambda: table_row(ascending, self.reach))
 
 
 class GatedProduct(torch.autograd.Function):
@@ -172,103 +181,146 @@ class GatedProduct(torch.autograd.Function):
 
     All blocks write their products to the same buffer, one block after the other. The products are not stored for the backward
     pass. With `causal`, a block leaves out the keys after its last query.
+
+    On an accelerator, queries are read in reverse order. If `rows` depends only on s - t, the argument `ascending` replaces it:
+    the T + S - 1 different rows, from the last query and the first key to the first query and the last key. The gates of all
+    pairs are then a view of the gates of `ascending`.
     """
 
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, causal: bool) -> Tensor:
+    def forward(ctx, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor | None, ascending: Tensor | None, causal: bool) -> Tensor:
         ctx.causal = causal
-        ctx.save_for_backward(q, k, gate, rows)
-        out = q.new_zeros(*q.shape[:3], k.size(2))
+        ctx.save_for_backward(q, k, gate, rows, ascending)
+        on_cpu = devices.on_cpu(k)
+        out = (q.new_zeros if causal else q.new_empty)(*q.shape[:3], k.size(2))
+        q = q if on_cpu else q.flip(2)
+        gates = _selection(gate, rows, ascending)
         for some, seen, product in _blocks(q, k, causal):
-            here, keys, gates = q[:, :, some].unsqueeze(3), k[:, :, seen].unsqueeze(2), _gates(gate, rows[:, some, seen])
-            if devices.on_cpu(k):
-                torch.mul(here, gates, out=product)  # [B, H, c, S, D]
+            here, keys = q[:, :, some].unsqueeze(3), k[:, :, seen].unsqueeze(2)
+            if on_cpu:
+                torch.mul(here, gates(some, seen), out=product)  # [B, H, c, S, D]
                 out[:, :, some, seen] = product.mul_(keys).sum(-1)
             else:
-                torch.mul(keys, gates, out=product)
+                torch.mul(keys, gates(some, seen), out=product)
                 out[:, :, some, seen] = (product @ here.mT).squeeze(-1)
-        return out
+        return out if on_cpu else out.flip(2)
 
     @staticmethod
     @first_derivative_only
     def backward(ctx, grad: Tensor):
-        q, k, gate, rows = ctx.saved_tensors
-        grad_q, grad_k = torch.empty_like(q), torch.zeros_like(at_least_float32(k))
-        grad_gate = torch.zeros_like(at_least_float32(gate))
-        block = _on_cpu if devices.on_cpu(k) else _with_products
-        for some, seen, product in _blocks(q, k, ctx.causal):
-            given = grad[:, :, some, seen], q[:, :, some], k[:, :, seen], gate, rows[:, some, seen], product
-            block(*given, grad_q[:, :, some], grad_k[:, :, seen], grad_gate)
-        return grad_q, grad_k.to(k.dtype), grad_gate.to(gate.dtype), None, None
+        gradients = _on_cpu if devices.on_cpu(grad) else _with_products
+        q, k, gate, rows, ascending = ctx.saved_tensors
+        return *gradients(grad, q, k, gate, rows, ascending, ctx.causal), None, None, None
 
 
 def _on_cpu(
-    grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, product: Tensor, of_q: Tensor, of_k: Tensor, of_gate: Tensor
-) -> None:
-    """Write the gradient of the queries of a block to `of_q`. Add the gradients of keys and gates to `of_k` and `of_gate`.
-
-    `_blocks` describes the size of the buffer `product`.
-    """
-    g, here, keys = grad.unsqueeze(-1), q.unsqueeze(3), k.unsqueeze(2)
-    torch.mul(g, _gates(gate, rows), out=product)
-    for own, query in zip(product.unbind(2), here.unbind(2)):
-        of_k.addcmul_(own, query)
-    of_q.copy_(product.mul_(keys).sum(-2))
-    torch.mul(g, keys, out=product)
-    summed = product.mul_(here).sum_to_size(rows.size(0), gate.size(0), *product.shape[2:])
-    of_gate.index_add_(1, rows.flatten(), at_least_float32(summed.transpose(0, 1).flatten(1, 3)))
+    grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, ascending: Tensor | None, causal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of queries, keys and gates."""
+    grad_q, grad_k = torch.empty_like(q), torch.zeros_like(at_least_float32(k))
+    grad_gate = torch.zeros_like(at_least_float32(gate))
+    gates = _selection(gate, rows, ascending)
+    for some, seen, product in _blocks(q, k, causal):
+        g, here, keys = grad[:, :, some, seen].unsqueeze(-1), q[:, :, some].unsqueeze(3), k[:, :, seen].unsqueeze(2)
+        torch.mul(g, gates(some, seen), out=product)
+        of_k = grad_k[:, :, seen]
+        for own, query in zip(product.unbind(2), here.unbind(2)):
+            of_k.addcmul_(own, query)
+        grad_q[:, :, some] = product.mul_(keys).sum(-2)
+        torch.mul(g, keys, out=product)
+        chosen = rows[:, some, seen]
+        summed = product.mul_(here).sum_to_size(chosen.size(0), gate.size(0), *product.shape[2:])
+        grad_gate.index_add_(1, chosen.flatten(), at_least_float32(summed.transpose(0, 1).flatten(1, 3)))
+    return grad_q, grad_k.to(k.dtype), grad_gate.to(gate.dtype)
 
 
 def _with_products(
-    grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, product: Tensor, of_q: Tensor, of_k: Tensor, of_gate: Tensor
-) -> None:
+    grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, ascending: Tensor | None, causal: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the same gradients as `_on_cpu`, but with matrix products. This function is used on an accelerator.
 
     Each gradient belongs to one of three factors: queries, keys or gates. The elementwise products of the other two factors are
-    written to `product`. A matrix product multiplies these elementwise products by `grad`, and sums the results.
+    written to a buffer. A matrix product multiplies these elementwise products by `grad`, and sums the results.
 
     The gradient of the gates is an exception if positions differ between sentences. The function then multiplies the
     elementwise products by `grad` elementwise.
     """
-    gates = _gates(gate, rows)
-    torch.mul(k.unsqueeze(2), gates, out=product)  # [B, H, c, S, D]
-    of_q.copy_((grad.unsqueeze(-2) @ product).squeeze(-2))
-    by_key = product.view(*k.shape[:3], q.size(2), q.size(3))  # [B, H, S, c, D]
-    torch.mul(q.unsqueeze(2), gates.transpose(2, 3), out=by_key)
-    of_k += (grad.mT.unsqueeze(-2) @ by_key).squeeze(-2)
-    torch.mul(q.unsqueeze(3), k.unsqueeze(2), out=product)
-    if rows.size(0) == 1:  # [H c S, 1, B] @ [H c S, B, D]
-        summed = (grad.flatten(1).mT.unsqueeze(1) @ product.flatten(1, 3).transpose(0, 1)).view(1, *product.shape[1:])
-    else:
-        summed = product.mul_(grad.unsqueeze(-1))
-    if gate.size(0) == 1:
-        summed = summed.sum(1, keepdim=True)
-    # one vector per pair of query and key. Each vector contains the channels of all heads of `gate`
-    vectors = summed.permute(0, 2, 3, 1, 4).flatten(3).flatten(0, 2)
-    found = torch.ops.aten.embedding_dense_backward(vectors, rows.flatten(), gate.size(1), -1, False)  # adds in float32
-    of_gate += found.unflatten(1, (gate.size(0), -1)).transpose(0, 1)
+    q, heads, width = q.flip(2), q.size(1), gate.size(1)
+    grad_q, grad_gate = [], []
+    grad_k: Tensor | None = None
+    gates, numbers = _selection(gate, rows, ascending), _reversed(rows, ascending)
+    # the first row of every head, if the tables of all heads are one table
+    first = torch.arange(0, heads * width, width, device=q.device) if len(gate) > 1 else torch.zeros_like(q[0, :, 0, 0]).long()
+    for some, seen, product in _blocks(q, k, causal):
+        size, here, keys = some.stop - some.start, q[:, :, some], k[:, :, seen]
+        g = grad[:, :, q.size(2) - some.stop : q.size(2) - some.start, seen].flip(2)  # [B, H, c, S]
+        own = gates(some, seen)
+        torch.mul(keys.unsqueeze(2), own, out=product)  # [B, H, c, S, D]
+        grad_q.append((g.unsqueeze(-2) @ product).squeeze(-2))
+        by_key = product.view(*keys.shape[:3], size, -1)  # [B, H, S, c, D]
+        torch.mul(here.unsqueeze(2), own.transpose(2, 3), out=by_key)
+        of_k = (g.mT.unsqueeze(-2) @ by_key).squeeze(-2)
+        if grad_k is None:  # the block with the last queries, which attend to all keys
+            grad_k = at_least_float32(of_k)
+        else:
+            grad_k[:, :, seen].add_(of_k)
+        torch.mul(here.unsqueeze(3), keys.unsqueeze(2), out=product)
+        chosen = numbers(some, seen).unsqueeze(1)  # [B or 1, 1, c, S]
+        if len(chosen) == 1:  # [H c S, 1, B] @ [H c S, B, D]
+            summed = g.flatten(1).mT.unsqueeze(1) @ product.flatten(1, 3).transpose(0, 1)
+        else:
+            summed = product.mul_(g.unsqueeze(-1))
+        index = (chosen + first[:, None, None]).flatten()
+        vectors = summed.reshape(len(index), -1)
+        found = torch.ops.aten.embedding_dense_backward(vectors, index, len(gate) * width, -1, False)  # adds in float32
+        grad_gate.append(found)
+    of_keys = torch.zeros_like(k) if grad_k is None else grad_k.to(k.dtype)
+    return torch.cat(grad_q, 2).flip(2), of_keys, torch.stack(grad_gate).sum(0).view_as(gate)
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield for each block the slice of queries, the slice of keys, and a buffer for the products of all channels.
 
-    With `causal`, the slice of keys ends at the last query of the block. On a CPU, the buffer fits into the cache of a core.
-    There is one exception: a buffer for one query per sentence can be larger than the cache.
+    With `causal`, the slice of keys ends at the last query of the block. On an accelerator, the queries are in reverse order. On
+    a CPU, the buffer fits into the cache of a core. There is one exception: a buffer for one query per sentence can be larger
+    than the cache.
     """
-    held = 2**18 if devices.on_cpu(k) else 2**28
+    on_cpu = devices.on_cpu(k)
+    held = 2**18 if on_cpu else 2**28
     size = min(max(1, held // k.numel()), q.size(2))
-    if causal and not devices.on_cpu(k):
+    if causal and not on_cpu:
         size = min(size, -(-q.size(2) // _FEWEST_CAUSAL_BLOCKS))
     buffer = q.new_empty(q.size(0) * q.size(1) * size * k.size(2) * k.size(3))
     for start in range(0, q.size(2), size):
         stop = min(start + size, q.size(2))
-        seen = stop if causal else k.size(2)
+        seen = (stop if on_cpu else q.size(2) - start) if causal else k.size(2)
         shape = (*q.shape[:2], stop - start, seen, k.size(3))
         yield slice(start, stop), slice(0, seen), buffer[: math.prod(shape)].view(shape)
 
 
-def _gates(gate: Tensor, rows: Tensor) -> Tensor:
-    return gate[:, rows].transpose(0, 1)  # [H or 1, B or 1, c, S, D] -> [B or 1, H or 1, c, S, D]
+def _selection(gate: Tensor, rows: Tensor | None, ascending: Tensor | None) -> Callable[[slice, slice], Tensor]:
+    """Return a function that returns the gates of slices of queries and keys: [B or 1, H or 1, c, S, D].
+
+    On an accelerator, the slice of queries belongs to the queries in reverse order.
+    """
+    if ascending is not None:
+        band = gate[:, ascending]  # [H or 1, T + S - 1, D]. The pair (t, s) has the index s + T - 1 - t
+        return lambda some, seen: band.unfold(1, seen.stop, 1)[:, some].transpose(2, 3).unsqueeze(0)
+    chosen = _reversed(rows, None)
+    # [H or 1, B or 1, c, S, D] -> [B or 1, H or 1, c, S, D]
+    return lambda some, seen: gate[:, chosen(some, seen)].transpose(0, 1)
+
+
+def _reversed(rows: Tensor | None, ascending: Tensor | None) -> Callable[[slice, slice], Tensor]:
+    """Return a function that returns the rows of the table for slices of queries and keys: [B or 1, c, S].
+
+    On an accelerator, the slice of queries belongs to the queries in reverse order.
+    """
+    if ascending is not None:
+        return lambda some, seen: ascending.unfold(0, seen.stop, 1)[some].unsqueeze(0)
+    assert rows is not None
+    own = rows if devices.on_cpu(rows) else rows.flip(1)
+    return lambda some, seen: own[:, some, seen]
 
 
 class Huang4(PositionMethod):
