@@ -22,7 +22,7 @@ from fairseq_posenc.core.side import declared_by
 from fairseq_posenc.data.side import examples
 from fairseq_posenc.methods.structure.graph_bert import closeness, colours
 from fairseq_posenc.methods.structure.laplacian import eigenvectors
-from fairseq_posenc.ops import graphs
+from fairseq_posenc.ops import devices, graphs
 from fairseq_posenc.ops.kernels import banks
 from fairseq_posenc.ops.paths import unique_paths
 from fairseq_posenc.ops.trees import Tree, by_token, path_labels
@@ -550,8 +550,10 @@ def test_different_paths_of_a_batch(count):
 
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("block", [1, 10**6])
-def test_products_with_a_bank_in_blocks(block, heads, monkeypatch):
-    monkeypatch.setattr(banks, "_BLOCK_ON_CPU", block)
+@pytest.mark.parametrize("device", ["cpu", "accelerator"])
+def test_products_with_a_bank_in_blocks(device, block, heads, monkeypatch):
+    monkeypatch.setattr(banks, "_BLOCK_ON_CPU" if device == "cpu" else "_BLOCK", block)
+    monkeypatch.setattr(devices, "on_cpu", lambda x: device == "cpu")
     torch.manual_seed(2)
     x, weights = torch.randn(2, 3, 5, 4).double(), torch.rand(2, 3, 5, 6).double()
     bank, index = torch.randn(7, heads, 4).double(), torch.randint(7, (2, 5, 6))

@@ -143,5 +143,5 @@ class GraphTransformer(PositionMethod):
             of_query, of_key = both.unflatten(-1, (2, q.size(1), -1)).unbind(1)  # [P, H, D] each
             of_words = BankScores.apply(q * ctx.scale, of_key, index)
             of_words = of_words + BankScores.apply(k * ctx.scale, of_query, index.mT).mT
-            alone = (of_query * of_key * ctx.scale).sum(-1)[index]  # [P, H] -> [B, S, S, H]
+            alone = ((of_query * of_key).sum(-1) * ctx.scale)[index]  # [P, H] -> [B, S, S, H]
         return of_words + alone.permute(0, 3, 1, 2)

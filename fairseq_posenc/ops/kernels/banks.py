@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from .. import devices
+from ..precision import at_least_float32
 
 #: maximum number of elements of all vectors that a block selects, on a CPU and on an accelerator. With larger blocks, an
 #: accelerator needs fewer kernel launches
-_BLOCK_ON_CPU, _BLOCK = 2**22, 2**27
+_BLOCK_ON_CPU, _BLOCK = 2**22, 2**28
 
 
 class BankScores(torch.autograd.Function):
@@ -56,41 +57,9 @@ class BankSums(torch.autograd.Function):
         return _scores(grad, bank, index), _outer(weights, grad, bank, index), None
 
 
-def _blocks(bank: Tensor, index: Tensor) -> Iterator[slice]:
-    """Yield ranges of queries.
-
-    The selected vectors of a range have at most `_BLOCK_ON_CPU` or `_BLOCK` elements. A range contains at least one query, also
-    if the vectors of this query have more elements.
-    """
-    batch, queries, keys = index.shape
-    block = _BLOCK_ON_CPU if devices.on_cpu(bank) else _BLOCK
-    rows = max(1, block // max(1, batch * keys * bank[0].numel()))
-    return (slice(first, first + rows) for first in range(0, queries, rows))
-
-
-def _chosen(bank: Tensor, index: Tensor) -> Tensor:
-    """Select vectors: [P, H or 1, D], [B, t, S] -> [B, H or 1, t, S, D]."""
-    return bank[index].permute(0, 3, 1, 2, 4)  # [B, t, S, H or 1, D] -> [B, H or 1, t, S, D]
-
-
-def _as_one_head(x: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
-    """Expand vectors to the channels of all heads: x [B, H, T, D] -> [B, H, T, H D], and bank [P, H, D] -> [P, 1, H D].
-
-    The new bank concatenates the vectors of all heads. In the new x, the vector of a head is 0 in the channels of the other
-    heads. If all heads share one bank, or on a CPU, the arguments are returned unchanged.
-
-    On an accelerator, the additional products with zeros are faster than a copy of all selected vectors. Separate products
-    for each head would require this copy.
-    """
-    if bank.size(1) == 1 or devices.on_cpu(bank):
-        return x, bank
-    wide = x.new_zeros(*x.shape[:3], *bank.shape[1:])
-    wide.diagonal(0, 1, 3).copy_(x.permute(0, 2, 3, 1))  # [B, T, D, H]
-    return wide.flatten(3), bank.flatten(1).unsqueeze(1)
-
-
 def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    x, bank = _as_one_head(x, bank)
+    if not devices.on_cpu(bank):
+        return _scores_of_words(x, bank, index)
     out = x.new_empty(*x.shape[:3], index.size(2))
     for rows in _blocks(bank, index):
         vectors = _chosen(bank, index[:, rows])
@@ -102,10 +71,8 @@ def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
 
 def _sums(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    heads = bank.size(1)
-    if heads > 1 and not devices.on_cpu(bank):
-        of_all_heads = _sums(weights, bank.flatten(1).unsqueeze(1), index).unflatten(-1, (heads, -1))
-        return of_all_heads.diagonal(0, 1, 3).permute(0, 3, 1, 2)  # [B, H, T, D]
+    if not devices.on_cpu(bank):
+        return _sums_of_words(weights, bank, index)
     out = weights.new_empty(*weights.shape[:3], bank.size(2))
     for rows in _blocks(bank, index):
         vectors = _chosen(bank, index[:, rows])
@@ -121,8 +88,8 @@ def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
     The sums are computed in float32 or wider.
     """
-    shape = bank.shape
-    x, bank = _as_one_head(x, bank)
+    if not devices.on_cpu(bank):
+        return _outer_of_words(weights, x, bank, index)
     total = torch.zeros_like(bank, dtype=torch.promote_types(bank.dtype, torch.float32))
     for rows in _blocks(bank, index):
         some, queries = weights[:, :, rows], x[:, :, rows]
@@ -130,10 +97,87 @@ def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
             products = (some.permute(0, 2, 3, 1) @ queries.transpose(1, 2)).unsqueeze(3)  # [B, t, S, 1, D]
         else:
             products = torch.einsum("bhts,bhtd->btshd", some, queries)
-        products, chosen = products.flatten(0, 2), index[:, rows].flatten()
-        if devices.on_cpu(bank):
-            total.index_add_(0, chosen, products.to(total.dtype))
-        else:  # this operator reads half precision, and adds in float32
-            gradient = torch.ops.aten.embedding_dense_backward(products.flatten(1), chosen, len(bank), -1, False)
-            total += gradient.view_as(total)
-    return total.to(bank.dtype).view(shape)
+        total.index_add_(0, index[:, rows].flatten(), products.flatten(0, 2).to(total.dtype))
+    return total.to(bank.dtype)
+
+
+def _blocks(bank: Tensor, index: Tensor) -> Iterator[slice]:
+    """Yield ranges of queries.
+
+    The selected vectors of a range have at most `_BLOCK_ON_CPU` elements. A range contains at least one query, also if the
+    vectors of this query have more elements.
+    """
+    batch, queries, keys = index.shape
+    rows = max(1, _BLOCK_ON_CPU // max(1, batch * keys * bank[0].numel()))
+    return (slice(first, first + rows) for first in range(0, queries, rows))
+
+
+def _chosen(bank: Tensor, index: Tensor) -> Tensor:
+    """Select vectors: [P, H or 1, D], [B, t, S] -> [B, H or 1, t, S, D]."""
+    return bank[index].permute(0, 3, 1, 2, 4)  # [B, t, S, H or 1, D] -> [B, H or 1, t, S, D]
+
+
+# --- accelerators -----------------------------------------------------------------------------------------------------
+# A block contains words of all sentences. All heads of a word are next to each other in memory, so that no product needs a copy.
+# If every head has its own vectors, one product computes all heads, with vectors of all heads. The additional products with
+# zeros are faster than a copy of all selected vectors, which separate products for each head would require.
+
+
+def _scores_of_words(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+    words, vectors = _wide(x, bank.size(1)), bank.flatten(1)  # [B T, H, H D], [P, H D]
+    out = x.new_empty(len(words), x.size(1), index.size(2))
+    for some, chosen in _blocks_of_words(vectors, index):
+        torch.bmm(words[some], vectors[chosen].mT, out=out[some])
+    return _split(out, index)
+
+
+def _sums_of_words(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+    words, vectors = _wide(weights, 1), bank.flatten(1)  # [B T, H, S], [P, H D]
+    out = weights.new_empty(*words.shape[:2], vectors.size(1))
+    for some, chosen in _blocks_of_words(vectors, index):
+        torch.bmm(words[some], vectors[chosen], out=out[some])
+    if bank.size(1) > 1:  # the part of every head in the sums of this head
+        out = out.unflatten(-1, bank.shape[1:]).diagonal(0, 1, 2).mT  # [B T, H, D]
+    return _split(out, index)
+
+
+def _outer_of_words(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+    # [B T, S, H], [B T, H, H D], [P, H D]
+    words, queries, vectors = _wide(weights, 1).mT, _wide(x, bank.size(1)), bank.flatten(1)
+    total: Tensor | None = None
+    for some, chosen in _blocks_of_words(vectors, index):
+        products = (words[some] @ queries[some]).flatten(0, 1)  # [t S, H D]
+        # this operator reads half precision, and adds in float32
+        sums = torch.ops.aten.embedding_dense_backward(products, chosen.flatten(), len(bank), -1, False)
+        total = sums if total is None else at_least_float32(total).add_(sums)
+    return torch.zeros_like(bank) if total is None else total.to(bank.dtype).view_as(bank)
+
+
+def _blocks_of_words(vectors: Tensor, index: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield ranges of the words of all sentences, with their part of the index: [t, S].
+
+    The selected vectors of a range have at most `_BLOCK` elements. A range contains at least one word, also if the vectors of
+    this word have more elements.
+    """
+    index = index.flatten(0, 1)  # [B T, S]
+    size = max(1, _BLOCK // max(1, index.size(1) * vectors.size(1)))
+    return ((slice(first, first + size), index[first : first + size]) for first in range(0, len(index), size))
+
+
+def _wide(x: Tensor, heads: int) -> Tensor:
+    """Put all heads of a word next to each other: [B, H, T, D] -> [B T, H, D].
+
+    If the vectors of the bank have several heads, expand x to the channels of all heads, with zeros in the channels of the other
+    heads: [B, H, T, D] -> [B T, H, H D].
+    """
+    x = x.transpose(1, 2)  # [B, T, H, D]
+    if heads == 1:
+        return x.flatten(0, 1)
+    wide = x.new_zeros(*x.shape[:3], *x.shape[2:])
+    wide.diagonal(0, 2, 3).copy_(x.mT)  # [B, T, D, H]
+    return wide.flatten(3).flatten(0, 1)
+
+
+def _split(x: Tensor, index: Tensor) -> Tensor:
+    """Undo `_wide` with one head: [B T, H, D] -> [B, H, T, D]."""
+    return x.unflatten(0, index.shape[:2]).transpose(1, 2)
