@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from .gru import gru
+
 META, CPU = torch.device("meta"), torch.device("cpu")
 #: maximum number of elements of a result whose values are computed
 _LARGEST = 2**26
@@ -143,9 +145,10 @@ class _Autocast(torch.autocast):
 def accelerator_branches() -> Iterator[None]:
     """Within the context, PyTorch uses the same operators as on CUDA.
 
-    These are fused attention, fused dropout, and a copy to the device for every tensor that is created from Python numbers.
+    These are fused attention, fused dropout, the kernels of cuDNN for a GRU, and a copy to the device for every tensor that is
+    created from Python numbers.
     """
-    tensor, dropout = torch.tensor, F.dropout
+    tensor, dropout, at_once = torch.tensor, F.dropout, torch._VF.gru
 
     def copied(data: Any, *, device: Any = None, **kwargs: Any) -> Tensor:
         if device is None or torch.device(device).type == "cpu":
@@ -160,11 +163,15 @@ def accelerator_branches() -> Iterator[None]:
             return dropout(x, p, training, inplace)
         return torch.native_dropout(x, p, True)[0]
 
+    def recurrent(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+        return (at_once if x.device.type == "cpu" else gru)(x, *arguments)
+
     attended = patch.object(F, "scaled_dot_product_attention", attention), patch.object(F, "dropout", dropped)
     made = patch.object(torch, "tensor", copied), patch.object(Tensor, "new_tensor", copied_to)
     with ExitStack() as stack:
         kinds = patch.object(torch, "Generator", _Generator), patch.object(torch, "autocast", _Autocast)
-        for replaced in (*attended, *made, *kinds):
+        steps = patch.object(torch._VF, "gru", recurrent)
+        for replaced in (*attended, *made, *kinds, steps):
             stack.enter_context(replaced)
         yield
 

@@ -121,6 +121,40 @@ def test_attention_is_one_operator_that_reads_an_aligned_mask(kind):
     assert sum(f"{one}_attention" in place for place in found.places) == 1
 
 
+@pytest.mark.parametrize("backward, operators", [(False, 2), (True, 5)])
+def test_a_gru_has_the_kernels_of_cudnn(backward, operators):
+    """A step is a product and a cell. The backward pass of a step is a cell, a product, and a sum of two gradients."""
+
+    def launched(words):
+        network = torch.nn.GRU(4, 6, batch_first=True).to("meta")
+        x = given(2, words, 4, requires_grad=True)
+        return counted(lambda: network(x)[0].sum().backward() if backward else network(x)).launches
+
+    assert launched(9) - launched(8) == operators
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"num_layers": 2, "bidirectional": True}])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_gru_on_the_meta_device_has_the_shapes_and_gradients_of_pytorch(options, packed):
+    found = []
+    for device in ("cpu", "meta"):
+        network, x = torch.nn.GRU(4, 6, **options).to(device), torch.zeros(5, 5, 4, device=device, requires_grad=True)
+        sizes = [5, 4, 4, 1, 1]
+        words = torch.nn.utils.rnn.pack_padded_sequence(x, sizes, options.get("batch_first", False)) if packed else x
+
+        def action(network=network, words=words):
+            out, last = network(words)
+            out = out.data if packed else out
+            (out.sum() + last.sum()).backward()
+            return out, last
+
+        with meta.accelerator_branches():
+            out, last = action()
+        gradients = [x.grad, *(parameter.grad for parameter in network.parameters())]
+        found.append([(tensor.shape, tensor.dtype) for tensor in (out, last, *gradients)])
+    assert found[0] == found[1]
+
+
 def test_float64_and_tensors_on_the_host_are_counted():
     found = counted(lambda: (given(4).double().exp(), torch.zeros(2)))
     assert (found.float64, found.host) == (2, 1)
