@@ -7,7 +7,11 @@ the cost of a tensor or an operator that the equation requires. These rules appl
 * A matrix product reads two tensors and writes one. Its backward pass reads the gradient twice and writes two gradients.
 * A matrix product can also read a matrix and add it to the product. The mask of the keys is not counted. This mask is small:
   all queries share a padding mask, and all sentences share a causal mask.
-* A sum of products over an axis is a matrix product. A tensor of the elementwise products is not needed.
+* A sum of products over an axis is a matrix product. A tensor of the elementwise products is not needed. The exception are
+  products of two tensors with the same channels, if the sum is not over channels: every channel would be a matrix product of
+  its own. The elementwise products are then written, and read by the sum.
+* A tensor with one vector for every pair of words is not stored for the backward pass, for another layer or for another hook.
+  Such a tensor has gigabytes for 8 sentences of 512 words. The backward pass computes the tensor again.
 * An elementwise operator has at most three inputs. If an input is broadcast, the operator reads each
   number of this input only once.
 * A sum, a cumulative sum, a softmax, an interpolation, a convolution and a cell of a GRU are one operator each.
@@ -32,8 +36,15 @@ pass in float32 counts as two passes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import torch
+
+from fairseq_posenc.bench import actions, models
+from fairseq_posenc.bench.meta import CPU
+from fairseq_posenc.ops.trees import NOTHING
 
 
 @dataclass(frozen=True)
@@ -116,6 +127,19 @@ _SECOND_VALUES = Term(
 _ROTATION = Term("rotated queries and keys: product 3, two products and sums 4, in both passes", words=28)
 
 
+#: passes over the hidden units of all words that a GRU computes, in one direction of one layer
+_GRU = 54
+
+
+@functools.cache
+def labels_of_paths(batch: int, length: int) -> int:
+    """Return the number of labels of all different paths in the sentences of the count, each path counted once."""
+    model = models.build(models.Variant.of("cai_lam", "model"), "_tiny", length + 2, CPU, torch.float32)
+    source, _ = actions.sentences(batch, length, CPU)
+    paths = actions.extras(actions.methods(model), source)["side_inputs"]["cai_lam_path"].flatten(0, 2)
+    return int((paths.unique(dim=0) != NOTHING).sum())
+
+
 FLOORS = {
     "path_attention": Floor(
         1,
@@ -177,25 +201,21 @@ FLOORS = {
         2,
         (
             Term("the product of three vectors writes the scores; three products read their gradient", pairs=4),
-            Term("products of queries and factors: written, read by the product with keys and by the gradient of keys. The "
-                 "decoder needs half of the pairs", vectors=3 * 3 / 4),
-            Term("gradients of queries and factors: two products of two vectors, written and read", vectors=4 * 3 / 4),
+            Term("products of keys and factors: written, read by the product with queries. The decoder needs half of the pairs",
+                 vectors=2 * 3 / 4),
+            Term("gradients of queries, keys and factors: three products of two vectors, written and read", vectors=6 * 3 / 4),
+            Term("gradients of the factors of all pairs, which all sentences share: written, summed over equal distances",
+                 other=lambda sizes: 2 * 3 / 4 * sizes.vectors / sizes.batch),
             _HIDDEN,
             _ADDED,
-        ),
-        launches=lambda sizes: 2 * sizes.layers * (
-            # forward pass: gather, two products, scale, and the mask of the keys
-            6
-            # backward pass: three products of vectors, three products with the gradient, scatter, conversion, scale, and two
-            # changes of the memory layout
-            + 11
         ),
     ),
     "spe_sine": Floor(
         2,
         (
             Term("11 waves for queries and for keys: products with waves 12, read by the attention 10", words=2 * 22),
-            Term("gradients: attention 20, of vectors 12, of waves 12", words=2 * 44),
+            Term("gradients: attention 20. Of vectors: products read 11 and written 11, sums read 11, written 1. Of waves: "
+                 "products read 12 and written 11, sums read 11", words=2 * 88),
             Term("5 cosines and 5 sines of positions, which all sentences share: times gains 15, read 11; backward: "
                  "gradients of waves 6, of gains 15, of frequencies 15",
                  other=lambda sizes: 2 * 62 * 2 * sizes.words / sizes.batch),
@@ -208,9 +228,10 @@ FLOORS = {
             _SECOND_SCORES,
             _WEIGHTS,
             _SECOND_VALUES,
-            Term("vectors of all pairs of words, which keys, values and heads share: gathered 2, read by two products; backward: "
-                 "read by two products, gradient written 1, scattered 1", other=lambda sizes: 8 * sizes.vectors / sizes.heads),
-            Term("the gradient is one product of joined weights and gradients", pairs=4),
+            Term("vectors of all pairs of words, which all heads share, for keys and for values: gathered 1, read by a product "
+                 "1; backward: gathered 1, read by a product 1, gradient written 1, scattered 1",
+                 other=lambda sizes: 2 * 6 * sizes.vectors / sizes.heads),
+            Term("two products for the gradients of these vectors read weights and gradients", pairs=2),
         ),
     ),
     "cai_lam": Floor(
@@ -221,15 +242,15 @@ FLOORS = {
             _SECOND_SCORES,
             Term("products of both vectors of a path: gathered 1, added 3; backward: scattered 1", pairs=5),
             _ADDED,
-            Term("queries and keys as vectors of paths, which all layers share: read by a product; backward: read 1, gradient "
-                 "written and added to other gradients 2", vectors=2 * 4),
+            Term("vectors of the paths from each word, and of the paths to each word: gathered 1, read by a product 1; backward: "
+                 "gathered 1, read by a product 1, gradient written 1, scattered 1", vectors=2 * 6),
             Term("queries and keys of every head as vectors of paths: written 8, read 8; gradients 32", words=2 * 48),
         ),
-        (Term("vectors of all pairs of words: gathered 2, gradient scattered 1", vectors=3),),
-        # a GRU with two layers and two directions reads at most 8 labels. The entry "rnn" lists the
-        # kernel launches of each step
-        launches=lambda sizes: 2 * 2 * 8 * (2 + 3)
-        + sizes.layers * 60,
+        (
+            Term("a GRU with two layers and two directions reads the labels of all different paths. The entry \"rnn\" lists the "
+                 "passes",
+                 other=lambda sizes: 2 * 2 * _GRU * labels_of_paths(sizes.batch, sizes.length) * sizes.heads * sizes.width),
+        ),
     ),
     "floater": Floor(
         2,
@@ -237,6 +258,9 @@ FLOORS = {
         (
             Term("4 calls per position read two weights in float32, in both passes",
                  other=lambda sizes: sizes.length * 4 * 4 * 4 * (sizes.heads * sizes.width) ** 2),
+            Term("3 paths per layer, in float32. In each call: products 4, new states 3; backward: products 4, ReLU 3, sums of "
+                 "gradients 3, products for the gradients of weights 4",
+                 other=lambda sizes: sizes.length * 4 * 21 * 4 * 3 * sizes.layers * sizes.heads * sizes.width),
         ),
         launches=lambda sizes: 2 * sizes.length * (
             # 4 calls of the network. Forward: product with ReLU, product added to a state. Backward: two products, ReLU
@@ -254,7 +278,7 @@ FLOORS = {
             Term("every step reads the matrix of the hidden state in both passes",
                  other=lambda sizes: sizes.length * 2 * 2 * 3 * (sizes.heads * sizes.width) ** 2),
             Term("products of inputs 4 and states 4, cells 13; backward: cells 13, states 5, sum of two gradients 3, weights 8, "
-                 "inputs 4", words=54),
+                 "inputs 4", words=_GRU),
         ),
         launches=lambda sizes: 2 * sizes.length * (
             2  # forward pass: one product with the hidden state, and one cell

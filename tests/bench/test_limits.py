@@ -4,7 +4,6 @@ The counts are computed by `posenc bench --count --output results/bench/counted/
 """
 
 import argparse
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,43 +45,8 @@ LIMITS = {
 #: hooks that compute scores or values from hidden states
 _CONTENT_HOOKS = {"rescale", "content_scores", "content_values", "attend"}
 
-#: a method may exceed the limits of its kind if its cost is at most this multiple of its floor. `ABOVE` lists larger multiples
+#: a method may exceed the limits of its kind if its cost is at most this multiple of its floor
 NEAR = 1.2
-
-
-@dataclass(frozen=True)
-class Above:
-    """Cost of a method divided by its floor, rounded up to two decimals, for 64 sentences of 64 words and for 8 of 512 words.
-
-    A value is None if the count is near the floor or within its limit.
-    """
-
-    why: str
-    launches: tuple[float | None, float | None] = (None, None)
-    moved: tuple[float | None, float | None] = (None, None)
-
-
-_GRU = "every operator of every step of PyTorch's GRU counts; on CUDA, cuDNN launches fewer kernels"
-#: methods that are not near their floor
-ABOVE = {
-    "cai_lam": Above(
-        "each layer gathers vectors of its own for queries and keys, in both passes, and a GRU counts every operator",
-        (2.0, 2.97), (3.34, 2.08),
-    ),
-    "floater": Above(
-        "a rotation takes three operators, and gradients of weights are added at every step", (4.47, 4.97), (1.58, 2.93)
-    ),
-    "huang3": Above(
-        "products of three vectors are computed in blocks, and a block of the decoder includes keys after the query",
-        (None, 2.03), (1.24, 1.42),
-    ),
-    "rnn": Above(_GRU, (4.05, 6.63), (1.26, 2.33)),
-    "rr": Above(_GRU, (3.5, 6.3), (None, 2.14)),
-    "spe_sine": Above(
-        "every layer computes the waves of positions, and sums of products with waves are not matrix products", moved=(1.34, None)
-    ),
-    "zhu": Above("keys and values gather vectors of their own, in both passes", moved=(None, 1.44)),
-}  # fmt: skip
 
 
 def kind(name: str) -> str:
@@ -105,8 +69,8 @@ def measured() -> dict[str, dict]:
     return {row["method"]: row for row in counts.read(FOLDER / "count.json")["rows"]}
 
 
-def costs(name: str) -> list[tuple[int, str, str, float, float, float | None]]:
-    """Return one tuple per cost of a method: index and name of the shape, name and value of the cost, limit, and floor.
+def costs(name: str) -> list[tuple[str, str, float, float, float | None]]:
+    """Return one tuple per cost of a method: name of the shape, name and value of the cost, limit, and floor.
 
     Launches and bytes are divided by the counts of stock fairseq. Waits are not divided.
     """
@@ -122,9 +86,9 @@ def costs(name: str) -> list[tuple[int, str, str, float, float, float | None]]:
             moved = (_moved(plain) + least.moved(sizes)) / _moved(stock)
         if least is not None and least.launches is not None:
             launches = (plain["launches"] + least.launches(sizes)) / stock["launches"]
-        found.append((number, shape, "launches", own["launches"] / stock["launches"], limits.launches[number], launches))
-        found.append((number, shape, "bytes", _moved(own) / _moved(stock), limits.moved[number], moved))
-        found.append((number, shape, "waits", own["waits"], limits.waits, None))
+        found.append((shape, "launches", own["launches"] / stock["launches"], limits.launches[number], launches))
+        found.append((shape, "bytes", _moved(own) / _moved(stock), limits.moved[number], moved))
+        found.append((shape, "waits", own["waits"], limits.waits, None))
     return found
 
 
@@ -132,36 +96,19 @@ def _moved(row: dict[str, int]) -> int:
     return row["read"] + row["written"]
 
 
-def multiple(name: str, what: str, number: int) -> float | None:
-    """Return a cost of a method divided by its floor, as listed in `ABOVE`. Return None if `ABOVE` does not list it."""
-    if name not in ABOVE or what == "waits":
-        return None
-    return (ABOVE[name].launches if what == "launches" else ABOVE[name].moved)[number]
-
-
 @pytest.mark.parametrize("name", registry.names())
 def test_a_training_step_is_within_the_limits_or_near_the_floor(name):
     assert name in measured(), RENEW
-    for number, shape, what, value, limit, floor in costs(name):
+    for shape, what, value, limit, floor in costs(name):
         if floor is not None:
-            limit = max(limit, floor * (multiple(name, what, number) or NEAR))
+            limit = max(limit, NEAR * floor)
         assert value <= limit, f"{name}, {shape}: {what} {value:.3f} > {limit:.3f}, floor {floor}"
 
 
 @pytest.mark.parametrize("name", FLOORS)
 def test_a_floor_is_needed_and_is_not_higher_than_the_count(name):
-    assert any(value > limit for _, _, _, value, limit, _ in costs(name))
-    assert all(floor <= value for _, _, _, value, _, floor in costs(name) if floor is not None)
-
-
-@pytest.mark.parametrize("name", ABOVE)
-def test_a_method_above_its_floor_is_listed_with_its_multiple(name):
-    assert ABOVE[name].why
-    for number, shape, what, value, limit, floor in costs(name):
-        known = multiple(name, what, number)
-        if known is not None:
-            assert value > limit and floor is not None and value > NEAR * floor
-            assert known == math.ceil(100 * value / floor) / 100, f"{name}, {shape}: {what}"
+    assert any(value > limit for _, _, value, limit, _ in costs(name))
+    assert all(floor <= value for _, _, value, _, floor in costs(name) if floor is not None)
 
 
 @pytest.mark.slow
