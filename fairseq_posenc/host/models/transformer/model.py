@@ -21,6 +21,7 @@ from ....core.side import declared_by
 from ....registry.architectures import MODEL, TASK
 from ....registry.spec import Spec, build, parse
 from ...criterions import CRITERION
+from ..layers.dropout import replace_dropout
 from ..layers.halting import HALTING
 from .decoder import Decoder
 from .encoder import Encoder
@@ -139,6 +140,12 @@ class PositionTransformer(TransformerModel):
             action="store_true",
             help="no gradient from the length predictor (--length-loss-weight) to the encoder",
         )
+        parser.add_argument(
+            "--fast-dropout",
+            action="store_true",
+            help="on a CPU, --dropout and --activation-dropout with other random numbers, in a third of the time. The "
+            "probability is rounded to a multiple of 1/65536",
+        )
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> PositionTransformer:
@@ -164,6 +171,8 @@ class PositionTransformer(TransformerModel):
         for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
             if getattr(args, f"{side}_freeze_position", False):
                 _freeze(stack.position, f"--{side}-freeze-position")
+        if getattr(args, "fast_dropout", False):
+            replace_dropout(model)
         model.specs = cls.specs_of(args)
         text = "\n".join(f"{site}: {spec.signature}" for site, spec in model.specs.items())
         # the specs are stored as integers, because averaging of checkpoints does not change equal integers. fairseq's moving
