@@ -46,12 +46,14 @@ def fairseq_options() -> list[Command]:
     from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
     from fairseq.models.nat import NATransformerModel
     from fairseq.models.transformer import TransformerModel
+    from fairseq.optim.adam import FairseqAdam
     from fairseq.tasks.translation import TranslationTask
     from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 
     from fairseq_posenc.host.criterions.cross_entropy import CrossEntropyWithLosses
     from fairseq_posenc.host.models.pnat.model import PNATModel
     from fairseq_posenc.host.models.transformer.model import PositionTransformer
+    from fairseq_posenc.host.optimizers.adam import FairseqFusedAdam
     from fairseq_posenc.host.tasks.nat import ParallelTranslation
     from fairseq_posenc.host.tasks.translation import PositionTranslation
 
@@ -70,6 +72,12 @@ def fairseq_options() -> list[Command]:
             "fairseq-train --criterion posenc_label_smoothed_cross_entropy", "options of the criterion",
             "Options of the criterion, in addition to the options of fairseq's label_smoothed_cross_entropy.",
             CrossEntropyWithLosses, LabelSmoothedCrossEntropyCriterion,
+        ),
+        _added(
+            "fairseq-train --optimizer posenc_adam", "options of the optimizer",
+            "The updates of --optimizer adam, up to rounding, with one kernel of PyTorch for all parameters or for each "
+            "parameter. The options are --adam-betas, --adam-eps and --weight-decay, as for adam.",
+            FairseqFusedAdam, FairseqAdam,
         ),
         _added(
             "fairseq-train and fairseq-generate --task posenc_translation", "options of the translation task",

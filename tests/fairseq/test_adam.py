@@ -1,0 +1,91 @@
+"""--optimizer posenc_adam: the updates of fairseq's Adam."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import fairseq_posenc.host.plugin  # noqa: F401  (imported before fairseq, because it patches fairseq)
+
+# isort: split
+from fairseq.optim.adam import FairseqAdam
+
+from fairseq_posenc.core import Refusal
+from fairseq_posenc.host.optimizers.adam import FairseqFusedAdam
+
+
+def options(**changes):
+    plain = {"lr": [0.01], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-3, "weight_decay": 0.0}
+    return SimpleNamespace(**{**plain, "use_old_adam": False, "fp16_adam_stats": False, "tpu": False, **changes})
+
+
+def trained(optimizer_class, updates, max_norm=0.5, stop=None, **changes):
+    """Return the parameters and the norms of the gradients. With `stop`, load the state of the optimizer after this update."""
+    torch.manual_seed(1)
+    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in ((3, 4), (5,), ())]
+    optimizer, norms = optimizer_class(options(**changes), parameters), []
+    for update in range(updates):
+        if update == stop:
+            state = optimizer.state_dict()
+            optimizer = optimizer_class(options(**changes), parameters)
+            optimizer.load_state_dict(state, {"lr": 0.01})
+        optimizer.zero_grad()
+        for number, parameter in enumerate(parameters):
+            torch.manual_seed(100 * update + number)
+            parameter.grad = torch.randn_like(parameter) * 10.0 ** (number - 2)
+        optimizer.multiply_grads(0.5)
+        norms.append(optimizer.clip_grad_norm(max_norm))
+        optimizer.set_lr(0.01 / (1 + update))
+        optimizer.step()
+    return [parameter.detach() for parameter in parameters], torch.stack(norms)
+
+
+@pytest.mark.parametrize("changes", [{}, {"weight_decay": 0.1}, {"adam_eps": 1.0}, {"max_norm": 0.0}])
+@pytest.mark.parametrize("stop", [None, 3])
+def test_the_updates_are_those_of_fairseq(changes, stop):
+    """A large epsilon shows where it is added."""
+    (ours, norms), (theirs, known) = (trained(cls, 7, stop=stop, **changes) for cls in (FairseqFusedAdam, FairseqAdam))
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(norms, known, rtol=1e-6, atol=0)
+
+
+class Plain(FairseqFusedAdam):
+    """Adam of PyTorch, without the correction of epsilon."""
+
+    def __init__(self, cfg, params):
+        super().__init__(cfg, params)
+        self._optimizer = torch.optim.AdamW(params, **self.optimizer_config)
+
+
+def test_without_the_correction_of_epsilon_the_updates_differ():
+    (plain, _), (theirs, _) = (trained(cls, 2) for cls in (Plain, FairseqAdam))
+    assert not all(torch.allclose(one, other, rtol=1e-4) for one, other in zip(plain, theirs))
+
+
+def test_an_update_does_not_change_the_option():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = FairseqFusedAdam(options(), [parameter])
+    parameter.grad = torch.ones(2)
+    optimizer.step()
+    assert optimizer.param_groups[0]["eps"] == 1e-3
+
+
+@pytest.mark.parametrize("betas", ["0.9", "(0.9, 1.0)", "(0.9, 'x')", "(0.9,", "(0.9, 0.98, 0.99)", "__import__('os')"])
+def test_betas_that_are_not_two_numbers(betas):
+    with pytest.raises(Refusal, match=r"--adam-betas .*: expected two numbers"):
+        FairseqFusedAdam(options(adam_betas=betas), [torch.nn.Parameter(torch.ones(2))])
+
+
+def test_training_resumes_to_the_last_bit_and_equals_that_of_adam(fairseq, tmp_path):
+    def parameters(name, *added):
+        result = fairseq.train("posenc_t5_tiny", tmp_path / name, "--dropout", 0, "--adam-eps", 1e-2, *added)
+        assert result.status == 0, result.output
+        return fairseq.state(tmp_path / name / "checkpoint_last.pt")["model"]
+
+    plain = parameters("adam", "--max-update", 4)
+    whole = parameters("fused", "--max-update", 4, "--optimizer", "posenc_adam")
+    parameters("resumed", "--max-update", 2, "--optimizer", "posenc_adam")
+    resumed = parameters("resumed", "--max-update", 4, "--optimizer", "posenc_adam")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    for name in whole:
+        torch.testing.assert_close(whole[name], plain[name], rtol=1e-4, atol=1e-5)
