@@ -80,7 +80,7 @@ def sum_products(q: Tensor, k: Tensor, ctx: AttentionContext, vectors: Vectors, 
     """
     queries, keys = ctx.queries, ctx.keys
     counted = queries.start is not None and keys.start is not None
-    few = limit is not None and _few_vectors(queries, keys, limit)
+    few = limit is not None and _few_vectors((*q.shape[:3], k.size(2)), queries, keys, limit)
     if counted and not few and keys.ids.size(1) <= _SHORT:
         table = vectors(_occurring(queries, keys, limit, None)[0]).to(q.dtype)
         if len(table) == 1 and _is_short((*q.shape[:3], k.size(2)), table):
@@ -94,7 +94,7 @@ def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, lim
 
     `query_products` describes `vectors` and `limit`.
     """
-    if _few_vectors(ctx.queries, ctx.keys, limit):
+    if _few_vectors(weights.shape, ctx.queries, ctx.keys, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=weights.device)).to(weights.dtype)
         return _table_product(collect_clipped(weights, ctx.queries, ctx.keys, limit), table)
     along, layout = _occurring(ctx.queries, ctx.keys, limit, "before" if ctx.causal else None)
@@ -112,7 +112,7 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
 
     Shapes: [B, H, rows, D] -> [B, H, rows, columns]. The function selects the computation with the fewest operations.
     """
-    if limit is not None and _few_vectors(rows, columns, limit):
+    if limit is not None and _few_vectors((*x.shape[:3], columns.ids.size(1)), rows, columns, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=x.device)).to(x.dtype)
         return spread_clipped(_table_product(x, table.transpose(-1, -2)), rows, columns, limit)
     if rows.start is None or columns.start is None:
@@ -152,14 +152,19 @@ def _by_pair(table: Tensor, columns: Positions) -> tuple[bool, Tensor]:
     return True, F.embedding(index, table[0])  # the gradient of embedding is one kernel
 
 
-def _few_vectors(rows: Positions, columns: Positions, limit: int) -> bool:
+def _few_vectors(shape: tuple[int, ...], rows: Positions, columns: Positions, limit: int) -> bool:
     """Return whether to compute the vectors of all distances from -limit to limit.
 
-    The result is True if the number of these vectors is less than the number of possible distances between `rows` and
-    `columns`. The result is also True if `rows` or `columns` are not counted positions (see `Positions`).
+    The result is True if positions are not counted. It is also True if there are more possible distances than these vectors.
+    There is one exception: in a batch of many short sentences, the vectors of all pairs of positions need fewer operations if
+    there are fewer columns than vectors. `shape` is [B, H, rows, columns].
     """
-    counted = rows.start is not None and columns.start is not None
-    return not counted or 2 * limit + 1 < rows.ids.size(1) + columns.ids.size(1) - 1
+    if rows.start is None or columns.start is None:
+        return True
+    batch, _, queries, keys = shape
+    if keys < 2 * limit + 1 and keys <= _SHORT and batch >= 2 * keys:  # `_is_short` is True, also with one table per head
+        return False
+    return 2 * limit + 1 < queries + keys - 1
 
 
 def _same_positions(rows: Positions, columns: Positions) -> bool:
