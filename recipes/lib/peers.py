@@ -58,6 +58,7 @@ Not equal:
   per batch. The time is therefore divided by the number of target tokens.
 * Eole splits and numbers the text while it trains. fairseq reads numbers from a binary file.
 * Eole uses PyTorch's Adam and label smoothing. fairseq has its own code for these two.
+* Options of fairseq-train that only this project has: {options}.
 * On a CPU, Eole does not use PyTorch's fused attention.
 
 Each system trains twice: with {updates} and with {short} updates. The CPU time and the tokens of the short run are subtracted, so
@@ -173,7 +174,7 @@ def cell(values: dict[str, float] | None, digits: int) -> str:
     return "" if values is None else "{median:.{0}f} ({low:.{0}f}-{high:.{0}f})".format(digits, **values)
 
 
-def table(out: str, short: str, updates: str, threads: str) -> None:
+def table(out: str, short: str, updates: str, threads: str, options: str = "") -> None:
     from fairseq_posenc.bench.settings import processor
     from fairseq_posenc.version import __version__
 
@@ -190,6 +191,7 @@ def table(out: str, short: str, updates: str, threads: str) -> None:
     facts = {
         "device": processor(), "versions": versions | {found.name: found.version for found in eole}, "threads": int(threads),
         "short": int(short), "updates": int(updates), "repeats": max(len(row["repetitions"]) for row in rows),
+        "options": options or "none",
     }  # fmt: skip
     head = ["positions", "system", "CPU ms per target token", "divided by this project", "parameters"]
     body = [
