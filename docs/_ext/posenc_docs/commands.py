@@ -46,7 +46,6 @@ def fairseq_options() -> list[Command]:
     from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
     from fairseq.models.nat import NATransformerModel
     from fairseq.models.transformer import TransformerModel
-    from fairseq.optim.adam import FairseqAdam
     from fairseq.tasks.translation import TranslationTask
     from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 
@@ -76,8 +75,8 @@ def fairseq_options() -> list[Command]:
         _added(
             "fairseq-train --optimizer posenc_adam", "options of the optimizer",
             "The updates of --optimizer adam, up to rounding, with one kernel of PyTorch for all parameters or for each "
-            "parameter. The options are --adam-betas, --adam-eps and --weight-decay, as for adam.",
-            FairseqFusedAdam, FairseqAdam,
+            "parameter. The options are also options of adam.",
+            FairseqFusedAdam,
         ),
         _added(
             "fairseq-train and fairseq-generate --task posenc_translation", "options of the translation task",
