@@ -7,7 +7,7 @@ the cost of a tensor or an operator that the equation requires. These rules appl
 * A matrix product reads two tensors and writes one. Its backward pass reads the gradient twice and writes two gradients.
 * A matrix product can also read a matrix and add it to the product. The mask of the keys is not counted. This mask is small:
   all queries share a padding mask, and all sentences share a causal mask.
-* A sum of products over an axis is a matrix product. A tensor of the elementwise products is not needed. The exception are
+* A sum of products over an axis is a matrix product. A tensor of the elementwise products is not needed. The exceptions are
   products of two tensors with the same channels, if the sum is not over channels: every channel would be a matrix product of
   its own. The elementwise products are then written, and read by the sum.
 * A tensor with one vector for every pair of words is not stored for the backward pass, for another layer or for another hook.
