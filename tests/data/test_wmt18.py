@@ -276,13 +276,13 @@ def test_wrong_options_are_one_line(mirror, tmp_path, capsys):
     assert f"{tmp_path}: no .tar files in this folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--downloads", "--czeng", "--from"])
-def test_no_input_may_be_in_the_folder_that_is_removed_at_the_end(mirror, tmp_path, capsys, option):
-    inside = tmp_path / "raw" / "mine"
-    inside.mkdir(parents=True)
-    assert fetch(mirror, tmp_path, "--other", "cs", option, str(inside)) == 2
-    line = f"posenc: {inside}: the command would remove this folder. Expected a folder outside {tmp_path}/raw. Move the folder.\n"
-    assert capsys.readouterr().err == line and inside.is_dir()
+def test_other_files_in_the_folder_of_unpacked_files_are_kept(mirror, tmp_path):
+    own = [tmp_path / "raw" / "mine", tmp_path / "raw" / "dev" / "mine"]
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    assert fetch(mirror, tmp_path) == 0
+    assert sorted(path for path in (tmp_path / "raw").rglob("*") if path.is_file()) == sorted(own)
 
 
 @pytest.mark.slow

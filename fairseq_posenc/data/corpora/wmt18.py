@@ -10,7 +10,6 @@ import argparse
 import gzip
 import hashlib
 import re
-import shutil
 import tarfile
 import zlib
 from collections import Counter
@@ -314,7 +313,6 @@ def run(args: argparse.Namespace) -> int:
     if args.czeng and args.other != "cs":
         raise PositionError(f"--czeng: CzEng is Czech-English. Expected --other cs, not {args.other}. Remove --czeng.")
     raw = args.folder / "raw"
-    _require_outside(raw, (args.downloads, args.czeng, Path(args.origin) if args.origin else None))
     store = Store(args.downloads or args.folder / "downloads", args.origin, args.checksums)
     wanted = {corpus.archives[args.other]: corpus.members(args.other) for corpus in corpora}
     wanted[DEV] = {language: f"dev/{VALID}.{language}" for language in (args.other, "en")}
@@ -339,17 +337,18 @@ def run(args: argparse.Namespace) -> int:
     (args.folder / "corpus.txt").write_text(f"{name}\n", encoding="utf-8")
     if not args.checksums and args.other == "de":
         _compare(args.folder, cleaning, kept)
-    shutil.rmtree(raw)
+    _remove_unpacked(raw, [raw / member for members in wanted.values() for member in members.values()])
     return 0
 
 
-def _require_outside(raw: Path, folders: Iterable[Path | None]) -> None:
-    """Raise PositionError if a folder of the input is in the folder `raw`, which the command removes at the end."""
-    for folder in folders:
-        if folder is not None and folder.resolve().is_relative_to(raw.resolve()):
-            raise PositionError(
-                f"{folder}: the command would remove this folder. Expected a folder outside {raw}. Move the folder."
-            )
+def _remove_unpacked(raw: Path, files: Iterable[Path]) -> None:
+    """Remove these files, and the folders that are then empty: `raw` and the folders between `raw` and the files."""
+    for path in files:
+        path.unlink()
+        for folder in path.parents[: len(path.relative_to(raw).parts)]:
+            if any(folder.iterdir()):
+                break
+            folder.rmdir()
 
 
 def _test_members(other: str) -> list[str]:
