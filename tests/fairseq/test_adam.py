@@ -19,8 +19,11 @@ def options(**changes):
     return SimpleNamespace(**{**plain, "use_old_adam": False, "fp16_adam_stats": False, "tpu": False, **changes})
 
 
-def trained(optimizer_class, updates, max_norm=0.5, stop=None, **changes):
-    """Return the parameters and the norms of the gradients. With `stop`, load the state of the optimizer after this update."""
+def trained(optimizer_class, updates, max_norm=0.5, stop=None, aggregated=None, **changes):
+    """Return the parameters and the norms of the gradients. With `stop`, load the state of the optimizer after this update.
+
+    `aggregated` is the function that adds the norms of several processes, or None.
+    """
     torch.manual_seed(1)
     parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in ((3, 4), (5,), ())]
     optimizer, norms = optimizer_class(options(**changes), parameters), []
@@ -34,13 +37,13 @@ def trained(optimizer_class, updates, max_norm=0.5, stop=None, **changes):
             torch.manual_seed(100 * update + number)
             parameter.grad = torch.randn_like(parameter) * 10.0 ** (number - 2)
         optimizer.multiply_grads(0.5)
-        norms.append(optimizer.clip_grad_norm(max_norm))
+        norms.append(optimizer.clip_grad_norm(max_norm, aggregated))
         optimizer.set_lr(0.01 / (1 + update))
         optimizer.step()
     return [parameter.detach() for parameter in parameters], torch.stack(norms)
 
 
-@pytest.mark.parametrize("changes", [{}, {"weight_decay": 0.1}, {"adam_eps": 1.0}, {"max_norm": 0.0}])
+@pytest.mark.parametrize("changes", [{}, {"weight_decay": 0.1}, {"adam_eps": 1.0}, {"max_norm": 0.0}, {"aggregated": torch.sqrt}])
 @pytest.mark.parametrize("stop", [None, 3])
 def test_the_updates_are_those_of_fairseq(changes, stop):
     """A large epsilon shows where it is added."""
@@ -54,12 +57,29 @@ class Plain(FairseqFusedAdam):
 
     def __init__(self, cfg, params):
         super().__init__(cfg, params)
-        self._optimizer = torch.optim.AdamW(params, **self.optimizer_config)
+        self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
 
 
 def test_without_the_correction_of_epsilon_the_updates_differ():
     (plain, _), (theirs, _) = (trained(cls, 2) for cls in (Plain, FairseqAdam))
     assert not all(torch.allclose(one, other, rtol=1e-4) for one, other in zip(plain, theirs))
+
+
+def test_a_factor_of_gradients_ends_with_their_update():
+    """fairseq skips an update whose gradients overflow. The next gradients are not multiplied by the factor of this update."""
+    found = []
+    for skipped in (False, True):
+        parameter = torch.nn.Parameter(torch.ones(2))
+        optimizer = FairseqFusedAdam(options(), [parameter])
+        if skipped:
+            parameter.grad = torch.ones(2)
+            optimizer.multiply_grads(1e-3)
+            optimizer.zero_grad()
+        for _ in range(2):
+            parameter.grad = torch.full((2,), 1e-3)
+            optimizer.step(scale=2.0)
+        found.append(parameter.detach())
+    torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
 def test_an_update_does_not_change_the_option():

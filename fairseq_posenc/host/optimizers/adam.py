@@ -32,6 +32,7 @@ class FairseqFusedAdam(FairseqOptimizer):
     def __init__(self, cfg: FusedAdamConfig, params: Any):
         super().__init__(cfg)
         self._optimizer = FusedAdam(params, **self.optimizer_config)
+        self._factor: float | Tensor = 1.0  # the gradients are multiplied by it in `step`
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
@@ -44,15 +45,38 @@ class FairseqFusedAdam(FairseqOptimizer):
             "weight_decay": self.cfg.weight_decay,
         }
 
+    def multiply_grads(self, c: float | Tensor) -> None:
+        """Multiply all gradients by `c`. The kernel of `step` does this, so that no other kernel reads all gradients."""
+        self._factor = self._factor * c
+
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Scale all gradients so that their norm is at most `max_norm`, as fairseq does. 0: no limit. Return the norm before."""
+        """Scale all gradients so that their norm is at most `max_norm`, as fairseq does. 0: no limit. Return the norm before.
+
+        Like `multiply_grads`, this function leaves the multiplication to `step`.
+        """
         grads = [parameter.grad for parameter in self.params if parameter.grad is not None]
         if not grads or aggregate_norm_fn is not None or any(hasattr(parameter, "expert") for parameter in self.params):
+            self._multiply_now()
             return super().clip_grad_norm(max_norm, aggregate_norm_fn)
-        norm = torch.stack(torch._foreach_norm(grads)).norm()
+        norm = torch.stack(torch._foreach_norm(grads)).norm() * self._factor
         if max_norm > 0:
-            torch._foreach_mul_(grads, (max_norm / (norm + 1e-6)).clamp_(max=1))
+            self._factor = self._factor * (max_norm / (norm + 1e-6)).clamp_(max=1)
         return norm
+
+    def _multiply_now(self) -> None:
+        factor, self._factor = self._factor, 1.0
+        super().multiply_grads(factor)
+
+    def step(self, closure: Callable[[], Any] | None = None, scale: float = 1.0, groups: Any = None) -> None:
+        """Update the parameters. `scale` is a number by which the gradients are divided."""
+        factor, self._factor = self._factor, 1.0
+        # the kernel divides the gradients by grad_scale, as for torch.amp.GradScaler
+        self._optimizer.grad_scale = torch.as_tensor(scale / factor, dtype=torch.float32)
+        super().step(closure, groups=groups)
+
+    def zero_grad(self) -> None:
+        self._factor = 1.0
+        super().zero_grad()
 
 
 class FusedAdam(torch.optim.AdamW):
