@@ -239,8 +239,9 @@ def _with_products(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the same gradients as `_on_cpu`, but with matrix products. This function is used on an accelerator.
 
-    Each gradient belongs to one of three factors: queries, keys or gates. The elementwise products of the other two factors are
-    written to a buffer. A matrix product multiplies these elementwise products by `grad`, and sums the results.
+    Two elementwise products are written to a buffer, one after the other. The gradients of queries and keys are matrix products of
+    the first one, the product of `grad` and the gates. The gradient of the gates is a matrix product of the second one, the
+    product of queries and keys.
 
     The gradient of the gates is an exception if positions differ between sentences. The function then multiplies the
     elementwise products by `grad` elementwise.
@@ -249,22 +250,21 @@ def _with_products(
     grad_q, grad_gate = [], []
     grad_k: Tensor | None = None
     gates, numbers = _selection(gate, rows, ascending), _reversed(rows, ascending)
+    channels_of_q, channels_of_k = q.mT.contiguous(), k.mT.contiguous()  # [B, H, D, T], [B, H, D, S]
     # the first row of every head, if the tables of all heads are one table
     first = torch.arange(0, heads * width, width, device=q.device) if len(gate) > 1 else torch.zeros_like(q[0, :, 0, 0]).long()
     for some, seen, product in _blocks(q, k, causal):
-        size, here, keys = some.stop - some.start, q[:, :, some], k[:, :, seen]
         g = grad[:, :, q.size(2) - some.stop : q.size(2) - some.start, seen].flip(2)  # [B, H, c, S]
         own = gates(some, seen)
-        torch.mul(keys.unsqueeze(2), own, out=product)  # [B, H, c, S, D]
-        grad_q.append((g.unsqueeze(-2) @ product).squeeze(-2))
-        by_key = product.view(*keys.shape[:3], size, -1)  # [B, H, S, c, D]
-        torch.mul(here.unsqueeze(2), own.transpose(2, 3), out=by_key)
-        of_k = (g.mT.unsqueeze(-2) @ by_key).squeeze(-2)
+        by_channel = product.view(*channels_of_k.shape[:3], *g.shape[2:])  # [B, H, D, c, S]
+        torch.mul(g.unsqueeze(2), own.movedim(-1, 2), out=by_channel)
+        grad_q.append((by_channel @ channels_of_k[..., seen, None]).squeeze(-1))  # [B, H, D, c, S] @ [B, H, D, S, 1]
+        of_k = (channels_of_q[..., None, some] @ by_channel).squeeze(-2)  # [B, H, D, 1, c] @ [B, H, D, c, S]
         if grad_k is None:  # the block with the last queries, which attend to all keys
             grad_k = at_least_float32(of_k)
         else:
-            grad_k[:, :, seen].add_(of_k)
-        torch.mul(here.unsqueeze(3), keys.unsqueeze(2), out=product)
+            grad_k[..., seen].add_(of_k)
+        torch.mul(q[:, :, some].unsqueeze(3), k[:, :, seen].unsqueeze(2), out=product)
         chosen = numbers(some, seen).unsqueeze(1)  # [B or 1, 1, c, S]
         if len(chosen) == 1:  # [H c S, 1, B] @ [H c S, B, D]
             summed = g.flatten(1).mT.unsqueeze(1) @ product.flatten(1, 3).transpose(0, 1)
@@ -274,8 +274,8 @@ def _with_products(
         vectors = summed.reshape(len(index), -1)
         found = torch.ops.aten.embedding_dense_backward(vectors, index, len(gate) * width, -1, False)  # adds in float32
         grad_gate.append(found)
-    of_keys = torch.zeros_like(k) if grad_k is None else grad_k.to(k.dtype)
-    return torch.cat(grad_q, 2).flip(2), of_keys, torch.stack(grad_gate).sum(0).view_as(gate)
+    of_keys = torch.zeros_like(k) if grad_k is None else grad_k.to(k.dtype).mT
+    return torch.cat(grad_q, 3).flip(3).mT, of_keys, torch.stack(grad_gate).sum(0).view_as(gate)
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, Tensor]]:
