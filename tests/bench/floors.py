@@ -264,12 +264,13 @@ FLOORS = {
                  other=lambda sizes: sizes.length * 4 * 21 * 4 * 3 * sizes.layers * sizes.heads * sizes.width),
         ),
         launches=lambda sizes: 2 * sizes.length * (
-            # 4 calls of the network. Forward: product with ReLU, product added to a state. Backward: two products, ReLU
+            # 4 calls of the network. Forward: product with ReLU, product added to a multiple of a state. Backward: product,
+            # ReLU, product added to a multiple of a gradient
             4 * (2 + 3)
-            # intermediate states and their sum, in the forward and in the backward pass
-            + 4 + 5
-            # rotations by constant angles, which are computed as products
-            + 3 + 3
+            # forward: two differences of states, and a sum of three turned states
+            + 5
+            # backward: a turned gradient, two differences, and a sum of three gradients and the gradient of the step
+            + 6
         ),
     ),
     "rnn": Floor(
