@@ -8,10 +8,10 @@ the cost of a tensor or an operator that the equation requires. These rules appl
 * A matrix product can also read a matrix and add it to the product. The mask of the keys is not counted. This mask is small:
   all queries share a padding mask, and all sentences share a causal mask.
 * A sum of products over an axis is a matrix product. A tensor of the elementwise products is not needed. The exceptions are
-  products of two tensors with the same channels, if the sum is not over channels: every channel would be a matrix product of
-  its own. The elementwise products are then written, and read by the sum.
-* A tensor with one vector for every pair of words is not stored for the backward pass, for another layer or for another hook.
-  Such a tensor has gigabytes for 8 sentences of 512 words. The backward pass computes the tensor again.
+  the waves of spe_sine, with tens of thousands of products of a matrix with 64 x 11 numbers and a vector. The elementwise
+  products are then written, and read by the sum.
+* A tensor with one vector for every pair of words is not stored for the backward pass or for another layer. Such a tensor has
+  up to two gigabytes per layer for 8 sentences of 512 words. The backward pass of each layer computes the tensor again.
 * An elementwise operator has at most three inputs. If an input is broadcast, the operator reads each
   number of this input only once.
 * A sum, a cumulative sum, a softmax, an interpolation, a convolution and a cell of a GRU are one operator each.
@@ -229,10 +229,11 @@ FLOORS = {
             _SECOND_SCORES,
             _WEIGHTS,
             _SECOND_VALUES,
-            Term("vectors of all pairs of words, which all heads share, for keys and for values: gathered 1, read by a product "
-                 "1; backward: gathered 1, read by a product 1, gradient written 1, scattered 1",
-                 other=lambda sizes: 2 * 6 * sizes.vectors / sizes.heads),
-            Term("two products for the gradients of these vectors read weights and gradients", pairs=2),
+            # queries and outputs are mapped to the width of the vectors, so that keys and values read the same vectors
+            Term("vectors of all pairs of words, which all heads share: gathered 1, read by two products 2; backward: gathered "
+                 "1, read by two products 2, gradient written 1, scattered 1",
+                 other=lambda sizes: 8 * sizes.vectors / sizes.heads),
+            Term("the product for the gradients of these vectors reads weights and gradients", pairs=2),
         ),
     ),
     "cai_lam": Floor(
@@ -243,8 +244,8 @@ FLOORS = {
             _SECOND_SCORES,
             Term("products of both vectors of a path: gathered 1, added 3; backward: scattered 1", pairs=5),
             _ADDED,
-            Term("vectors of the paths from each word, and of the paths to each word: gathered 1, read by a product 1; backward: "
-                 "gathered 1, read by a product 1, gradient written 1, scattered 1", vectors=2 * 6),
+            Term("vectors of the paths, for their first and their last word: gathered 1, read by two products 2; backward: "
+                 "gathered 1, read by two products 2, gradient written 1, added to a product 2, scattered 1", vectors=10),
             Term("queries and keys of every head as vectors of paths: written 8, read 8; gradients 32", words=2 * 48),
         ),
         (

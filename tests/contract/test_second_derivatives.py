@@ -73,6 +73,10 @@ RIGHT = {  # name -> a function of the differentiable inputs, and the inputs
 }
 REFUSED = {
     "BiasedAttention": (biased, (x(B, H, T, D), x(B, H, S, D), x(B, H, S, D), x(1, H, T, S))),
+    "BankScoresOfBoth": (
+        lambda q, k, bank: banks.BankScoresOfBoth.apply(q, k, bank, INDEX),
+        (x(B, H, T, D), x(B, H, S, D), x(5, D)),
+    ),
     "AngleRotation": (lambda q, a: angle_rotation.rotate_by(q, a, "halves"), (x(B, H, T, D), x(T, 1))),
     "DistanceScores": (lambda q, r: distance_products.DistanceScores.apply(q, r, S, LAYOUT), (x(B, H, T, D), x(H, W, D))),
     "DistanceSums": (lambda w, r: distance_products.DistanceSums.apply(w, r, LAYOUT), (x(B, H, T, S), x(H, W, D))),

@@ -565,6 +565,18 @@ def test_products_with_a_bank_in_blocks(device, block, heads, monkeypatch):
     assert torch.autograd.gradcheck(lambda weights, bank: banks.BankSums.apply(weights, bank, index), (given[1], given[2]))
 
 
+@pytest.mark.parametrize("block", [1, 60, 10**6])
+def test_products_of_queries_and_of_keys_with_the_same_vectors(block, monkeypatch):
+    monkeypatch.setattr(banks, "_BLOCK", block)
+    torch.manual_seed(2)
+    given = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 3, 5, 4), (2, 3, 6, 4), (7, 4))]
+    index = torch.randint(7, (2, 5, 6))
+    x, z, vectors = *given[:2], given[2][index]
+    expected = torch.einsum("bhtd,btsd->bhts", x, vectors) + torch.einsum("bhsd,btsd->bhts", z, vectors)
+    torch.testing.assert_close(banks.BankScoresOfBoth.apply(*given, index), expected)
+    assert torch.autograd.gradcheck(lambda *given: banks.BankScoresOfBoth.apply(*given, index), given)
+
+
 def test_parameters_of_the_authors():
     zhu, cai_lam = method_class("zhu"), method_class("cai_lam")
     dims = Dims(512, 8, 1, relations=40)

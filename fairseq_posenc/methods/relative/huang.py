@@ -239,8 +239,8 @@ def _with_products(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute the same gradients as `_on_cpu`, but with matrix products. This function is used on an accelerator.
 
-    Two elementwise products are written to a buffer, one after the other. The gradients of queries and keys are matrix products of
-    the first one, the product of `grad` and the gates. The gradient of the gates is a matrix product of the second one, the
+    Two elementwise products are written to a buffer, one after the other. The gradients of queries and keys are matrix products
+    of the first one, the product of `grad` and the gates. The gradient of the gates is a matrix product of the second one, the
     product of queries and keys.
 
     The gradient of the gates is an exception if positions differ between sentences. The function then multiplies the

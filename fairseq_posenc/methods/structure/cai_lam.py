@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, Sentence, SideInput, option
+from ...ops import devices
 from ...ops.graphs import FAR, distances, joined_by, paths_by
-from ...ops.kernels.banks import BankScores
+from ...ops.kernels.banks import BankScores, BankScoresOfBoth
 from ...ops.paths import paths_by_length
 from ...ops.precision import at_least_float32
 from ...ops.trees import ITSELF, NOTHING, TOO_LONG, by_token
@@ -135,13 +136,17 @@ class GraphTransformer(PositionMethod):
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         """Return the sum of the products q . b, a . k and a . b of the class's equation: [B, H, S, S].
 
-        Vectors are computed per path, not per pair of words.
+        a . b is computed per path, not per pair of words.
         """
         r, index = ctx.prepared[self]
         with torch.autocast(q.device.type, enabled=False):
-            both = F.linear(r.to(q.dtype), self.of_layer(self.relation_of_layer, ctx).to(q.dtype))
-            of_query, of_key = both.unflatten(-1, (2, q.size(1), -1)).unbind(1)  # [P, H, D] each
-            of_words = BankScores.apply(q * ctx.scale, of_key, index)
-            of_words = of_words + BankScores.apply(k * ctx.scale, of_query, index.mT).mT
+            r, weight = r.to(q.dtype), self.of_layer(self.relation_of_layer, ctx).to(q.dtype)  # [P, C], [2 C, C]
+            of_query, of_key = F.linear(r, weight).unflatten(-1, (2, q.size(1), -1)).unbind(1)  # [P, H, D] each
+            q, k = q * ctx.scale, k * ctx.scale
+            if devices.on_cpu(q):
+                of_words = BankScores.apply(q, of_key, index) + BankScores.apply(k, of_query, index.mT).mT
+            else:  # queries and keys are mapped to the width of r. All heads then read the vectors r of the pairs
+                to_query, to_key = weight.unflatten(0, (2, q.size(1), -1)).unbind()  # [H, D, C] each
+                of_words = BankScoresOfBoth.apply(q @ to_key, k @ to_query, r, index)
             alone = ((of_query * of_key).sum(-1) * ctx.scale)[index]  # [P, H] -> [B, S, S, H]
         return of_words + alone.permute(0, 3, 1, 2)

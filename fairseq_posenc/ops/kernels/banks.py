@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .. import devices
 from ..precision import at_least_float32
+from .derivatives import first_derivative_only
 
 #: maximum number of elements of all vectors that a block selects, on a CPU and on an accelerator. With larger blocks, an
 #: accelerator needs fewer kernel launches
@@ -58,7 +60,7 @@ class BankSums(torch.autograd.Function):
 
 
 def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    if not devices.on_cpu(bank):
+    if bank.size(1) == 1 and not devices.on_cpu(bank):
         return _scores_of_words(x, bank, index)
     out = x.new_empty(*x.shape[:3], index.size(2))
     for rows in _blocks(bank, index):
@@ -71,7 +73,7 @@ def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
 
 def _sums(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    if not devices.on_cpu(bank):
+    if bank.size(1) == 1 and not devices.on_cpu(bank):
         return _sums_of_words(weights, bank, index)
     out = weights.new_empty(*weights.shape[:3], bank.size(2))
     for rows in _blocks(bank, index):
@@ -88,7 +90,7 @@ def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
     The sums are computed in float32 or wider.
     """
-    if not devices.on_cpu(bank):
+    if bank.size(1) == 1 and not devices.on_cpu(bank):
         return _outer_of_words(weights, x, bank, index)
     total = torch.zeros_like(bank, dtype=torch.promote_types(bank.dtype, torch.float32))
     for rows in _blocks(bank, index):
@@ -118,13 +120,82 @@ def _chosen(bank: Tensor, index: Tensor) -> Tensor:
 
 
 # --- accelerators -----------------------------------------------------------------------------------------------------
-# A block contains words of all sentences. All heads of a word are next to each other in memory, so that no product needs a copy.
-# If every head has its own vectors, one product computes all heads, with vectors of all heads. The additional products with
-# zeros are faster than a copy of all selected vectors, which separate products for each head would require.
+# All heads read the same vectors. All heads of a word are next to each other in memory, so that no product needs a copy.
+
+
+class BankScoresOfBoth(torch.autograd.Function):
+    """Compute x_t . bank[index_ts] + z_s . bank[index_ts]: [B, H, T, C], [B, H, S, C], [P, C], [B, T, S] -> [B, H, T, S].
+
+    The products of queries and of keys read the same selected vectors. Blocks contain queries of all sentences. The second
+    derivative is not defined.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, z: Tensor, bank: Tensor, index: Tensor) -> Tensor:
+        queries, keys = _by_query(x), _by_key(z)
+        (length, batch, heads, _), size = queries.shape, keys.size(1)
+        of_queries, of_keys = x.new_empty(length, batch, heads, size), x.new_empty(batch, size, heads, length)
+        for some, chosen in _blocks_of_queries(bank, index):
+            vectors = F.embedding(chosen, bank)  # [t, B, S, C]
+            torch.bmm(queries[some].flatten(0, 1), vectors.flatten(0, 1).mT, out=of_queries[some].flatten(0, 1))
+            torch.bmm(keys.flatten(0, 1), _per_key(vectors).mT, out=of_keys.flatten(0, 1)[..., some])
+        ctx.save_for_backward(queries, keys, bank, index)
+        return of_queries.permute(1, 2, 0, 3) + of_keys.permute(0, 2, 3, 1)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx, grad: Tensor):
+        queries, keys, bank, index = ctx.saved_tensors
+        by_query, by_key = _by_query(grad), grad.permute(0, 3, 1, 2).contiguous()  # [T, B, H, S], [B, S, H, T]
+        of_queries, of_keys, of_bank = torch.empty_like(queries), None, None
+        for some, chosen in _blocks_of_queries(bank, index):
+            vectors, rows, columns = F.embedding(chosen, bank), by_query[some].flatten(0, 1), by_key[..., some].flatten(0, 1)
+            torch.bmm(rows, vectors.flatten(0, 1), out=of_queries[some].flatten(0, 1))
+            of_keys = _plus(of_keys, columns @ _per_key(vectors))  # [B S, H, t] @ [B S, t, C]
+            torch.bmm(rows.mT, queries[some].flatten(0, 1), out=vectors.flatten(0, 1))  # the vectors are not read again
+            _per_key(vectors).baddbmm_(columns.mT, keys.flatten(0, 1))
+            of_bank = _plus(of_bank, _summed(vectors.flatten(0, 2), chosen, bank))
+        of_keys = torch.zeros_like(keys) if of_keys is None else of_keys.to(keys.dtype).view_as(keys)
+        of_bank = torch.zeros_like(bank) if of_bank is None else of_bank.to(bank.dtype)
+        return of_queries.permute(1, 2, 0, 3), of_keys.transpose(1, 2), of_bank, None
+
+
+def _plus(total: Tensor | None, more: Tensor) -> Tensor:
+    """Return the sum, in float32 if `total` is not None."""
+    return more if total is None else at_least_float32(total).add_(more)
+
+
+def _summed(vectors: Tensor, index: Tensor, bank: Tensor) -> Tensor:
+    """Sum the vectors with the same index: [N, D] -> [P, D]. The operator reads half precision, and adds in float32."""
+    return torch.ops.aten.embedding_dense_backward(vectors, index.flatten(), len(bank), -1, False)
+
+
+def _by_query(x: Tensor) -> Tensor:
+    return x.permute(2, 0, 1, 3).contiguous()  # [B, H, T, C] -> [T, B, H, C]
+
+
+def _by_key(z: Tensor) -> Tensor:
+    return z.transpose(1, 2).contiguous()  # [B, H, S, C] -> [B, S, H, C]
+
+
+def _per_key(vectors: Tensor) -> Tensor:
+    """Return a view with one matrix per key: [t, B, S, C] -> [B S, t, C]."""
+    return vectors.flatten(1, 2).transpose(0, 1)
+
+
+def _blocks_of_queries(bank: Tensor, index: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield ranges of queries, with their part of the index: [t, B, S].
+
+    The selected vectors of a range have at most `_BLOCK` elements. A range contains at least one query, also if the vectors of
+    this query have more elements.
+    """
+    index = index.transpose(0, 1)  # [T, B, S]
+    size = max(1, _BLOCK // max(1, index[0].numel() * bank.size(1)))
+    return ((slice(first, first + size), index[first : first + size]) for first in range(0, len(index), size))
 
 
 def _scores_of_words(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    words, vectors = _wide(x, bank.size(1)), bank.flatten(1)  # [B T, H, H D], [P, H D]
+    words, vectors = _by_word(x), bank.squeeze(1)  # [B T, H, D], [P, D]
     out = x.new_empty(len(words), x.size(1), index.size(2))
     for some, chosen in _blocks_of_words(vectors, index):
         torch.bmm(words[some], vectors[chosen].mT, out=out[some])
@@ -132,24 +203,18 @@ def _scores_of_words(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
 
 def _sums_of_words(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    words, vectors = _wide(weights, 1), bank.flatten(1)  # [B T, H, S], [P, H D]
+    words, vectors = _by_word(weights), bank.squeeze(1)  # [B T, H, S], [P, D]
     out = weights.new_empty(*words.shape[:2], vectors.size(1))
     for some, chosen in _blocks_of_words(vectors, index):
         torch.bmm(words[some], vectors[chosen], out=out[some])
-    if bank.size(1) > 1:  # the part of every head in the sums of this head
-        out = out.unflatten(-1, bank.shape[1:]).diagonal(0, 1, 2).mT  # [B T, H, D]
     return _split(out, index)
 
 
 def _outer_of_words(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    # [B T, S, H], [B T, H, H D], [P, H D]
-    words, queries, vectors = _wide(weights, 1).mT, _wide(x, bank.size(1)), bank.flatten(1)
-    total: Tensor | None = None
+    words, queries, vectors = _by_word(weights).mT, _by_word(x), bank.squeeze(1)  # [B T, S, H], [B T, H, D], [P, D]
+    total = None
     for some, chosen in _blocks_of_words(vectors, index):
-        products = (words[some] @ queries[some]).flatten(0, 1)  # [t S, H D]
-        # this operator reads half precision, and adds in float32
-        sums = torch.ops.aten.embedding_dense_backward(products, chosen.flatten(), len(bank), -1, False)
-        total = sums if total is None else at_least_float32(total).add_(sums)
+        total = _plus(total, _summed((words[some] @ queries[some]).flatten(0, 1), chosen, bank))  # [t, S, H] @ [t, H, D]
     return torch.zeros_like(bank) if total is None else total.to(bank.dtype).view_as(bank)
 
 
@@ -164,20 +229,10 @@ def _blocks_of_words(vectors: Tensor, index: Tensor) -> Iterator[tuple[slice, Te
     return ((slice(first, first + size), index[first : first + size]) for first in range(0, len(index), size))
 
 
-def _wide(x: Tensor, heads: int) -> Tensor:
-    """Put all heads of a word next to each other: [B, H, T, D] -> [B T, H, D].
-
-    If the vectors of the bank have several heads, expand x to the channels of all heads, with zeros in the channels of the other
-    heads: [B, H, T, D] -> [B T, H, H D].
-    """
-    x = x.transpose(1, 2)  # [B, T, H, D]
-    if heads == 1:
-        return x.flatten(0, 1)
-    wide = x.new_zeros(*x.shape[:3], *x.shape[2:])
-    wide.diagonal(0, 2, 3).copy_(x.mT)  # [B, T, D, H]
-    return wide.flatten(3).flatten(0, 1)
+def _by_word(x: Tensor) -> Tensor:
+    return x.transpose(1, 2).flatten(0, 1)  # [B, H, T, D] -> [B T, H, D]
 
 
 def _split(x: Tensor, index: Tensor) -> Tensor:
-    """Undo `_wide` with one head: [B T, H, D] -> [B, H, T, D]."""
+    """Undo `_by_word`: [B T, H, D] -> [B, H, T, D]."""
     return x.unflatten(0, index.shape[:2]).transpose(1, 2)
