@@ -40,9 +40,10 @@ NO_NUMBERS = ["1e99", "08", "-1", "0x10", "1 +1", "  ", "٣"]
 def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
     """Set every option to values that contain commands, as an argument and in the environment. No command may run.
 
-    The first value runs a command if Bash evaluates the value as arithmetic. The second value also contains command
-    substitutions. If an option requires a number, the error is one line that names the option. If `variant`
-    contains settings such as DATA=multi30k, the test uses only options that are new or have another kind with these settings.
+    One value runs a command if Bash evaluates the value as arithmetic. The other value also contains command substitutions.
+    Every option has one value as an argument and the other in the environment. For every second option, the values are
+    exchanged. If an option requires a number, the error is one line that names the option. If `variant` contains settings such
+    as DATA=multi30k, the test uses only options that are new or have another kind with these settings.
     """
     trap = tmp_path / "trap"
     arithmetic = f"PATH[$(touch {trap})0]"
@@ -53,8 +54,9 @@ def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
     for number, (name, kind) in enumerate(kinds.items()):
         numeric = kind_of(kind) in NUMERIC
         values = [arithmetic, f"{arithmetic}$(touch {trap})`touch {trap}`"]
-        tries = [([f"{name}={value}"], given) for value in [*values, *NO_NUMBERS[number % len(NO_NUMBERS) :][:numeric]]]
-        tries += [([], {**given, name: value}) for value in values]
+        argument, variable = values[:: 1 if number % 2 else -1]
+        tries = [([f"{name}={value}"], given) for value in [argument, *NO_NUMBERS[number % len(NO_NUMBERS) :][:numeric]]]
+        tries.append(([], {**given, name: variable}))
         for arguments, environment in tries:
             done = run(recipe, *arguments, env=environment)
             tried.add((name, bool(arguments)))
@@ -82,12 +84,11 @@ def test_a_text_that_is_not_a_number_is_refused_by_every_kind(value):
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_name_that_is_not_an_option_is_refused_with_the_nearest(recipe):
     own = options_of(recipe, **NEEDED.get(recipe, {}))
-    for name in own:
-        if len(name) > 3:
-            misspelt = name[:-2] + name[:-3:-1]  # the last two characters exchanged
-            line = refused(run(recipe, f"{misspelt}=1"))
-            if misspelt not in own and misspelt != name:
-                assert line.startswith(f"recipes/{recipe}: {misspelt}: unknown option. Did you mean "), line
+    exchanged = {name[:-2] + name[:-3:-1] for name in own if len(name) > 3} - own.keys()  # the last two characters
+    found = refused_names(recipe, *(f"{name}=1" for name in exchanged))
+    assert found.keys() == exchanged and all(said.startswith("unknown option. Did you mean ") for said in found.values()), found
+    name = min(exchanged)
+    assert f"recipes/{recipe}: {name}: {found[name]}\n" == refused(run(recipe, f"{name}=1"))
     assert "nonsense: unknown option. For all options, run with --help." in refused(run(recipe, "nonsense=1"))
     first = next(name for name in own if name not in ("DRY_RUN", "POSENC_BIN"))
     assert f"{first.lower()}: unknown option. Did you mean {first}?" in refused(run(recipe, f"{first.lower()}=1"))
