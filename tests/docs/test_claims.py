@@ -28,7 +28,7 @@ def test_contradictions_are_marked():
 
 
 def test_without_a_benchmark_costs_are_not_measured():
-    _, *table = rows("(2024), Table 1", claims.page("method,site,measure,quantity,value\n"))
+    _, *table = rows("(2024), Table 1", claims.page('{"rows": []}'))
     assert {cell for row in table for cell in row[-2:]} == {"not measured"}
 
 
@@ -38,16 +38,16 @@ def test_parameters_are_those_of_the_papers_formulas():
     The formula of huang1 is h L n. The formula of huang2 is h L (2n - 1). The formula of huang3, huang4 and shaw is
     d h L (2n - 1).
     """
-    table = {row[0]: int(row[2].replace(",", "")) for row in rows("(2020), Table 1", claims.page(""))[1:]}
+    table = {row[0]: int(row[2].replace(",", "")) for row in rows("(2020), Table 1", claims.page('{"rows": []}'))[1:]}
     layers, heads, positions, width = 12, 12, 512, 64
     scalars = layers * heads * (2 * positions - 1)
     assert table["huang1"] == layers * heads * positions and table["huang2"] == scalars == 147312
     assert table["huang3"] == table["huang4"] == table["shaw:max_distance=511,values=false,share=none"] == scalars * width
     assert table["learned"] == (positions + 2) * 768
-    clipped = {row[0]: row[1:] for row in rows("clipping distance", claims.page(""))[1:]}
+    clipped = {row[0]: row[1:] for row in rows("clipping distance", claims.page('{"rows": []}'))[1:]}
     assert [int(re.sub(",", "", cell)) for cell in clipped["huang2"]] == [8 * (2 * k + 1) for k in (4, 8, 16, 32, 757)]
 
 
 def test_a_checkout_without_results_is_one_line(tmp_path):
-    with pytest.raises(PositionError, match=r"^[^\n]*bench\.csv: cannot be read \(No such file or directory\)\. [^\n]*$"):
+    with pytest.raises(PositionError, match=r"^[^\n]*bench\.json: cannot be read \(No such file or directory\)\. [^\n]*$"):
         committed.generated(tmp_path)

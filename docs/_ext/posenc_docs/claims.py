@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from fairseq_posenc.core.formula import pretty
 from fairseq_posenc.registry import catalog
 
 #: path of the benchmark in a checkout
-BENCHMARK = Path("results/bench/amd_epyc_2_cores/bench.csv")
+BENCHMARK = Path("results/bench/amd_epyc_2_cores/bench.json")
 
 _BASE = Dims(512, 8, 6)
 _BERT = Dims(768, 12, 12, 512, 512)
@@ -56,12 +56,9 @@ def properties(name: str) -> list[bool]:
 
 
 def page(benchmark: str) -> str:
-    """Return the page as Markdown. `benchmark` is the text of a file bench.csv."""
-    cost = {
-        (row["method"], row["measure"], row["quantity"]): float(row["value"])
-        for row in csv.DictReader(benchmark.splitlines())
-        if row["site"] == "model"
-    }
+    """Return the page as Markdown. `benchmark` is the text of a file bench.json."""
+    rows = [row for row in json.loads(benchmark)["rows"] if row["site"] == "model"]
+    cost = {row["method"]: {name: value for name, value in row.items() if value is not None} for row in rows}
     return "\n".join(("# Claims of other works\n", _INTRODUCTION, _antipova(cost), _huang(), _clipping()))
 
 
@@ -78,7 +75,7 @@ This page is generated, so do not edit it. The values of this project come from 
 """
 
 
-def _antipova(cost: dict[tuple[str, str, str], float]) -> str:
+def _antipova(cost: dict[str, dict[str, Any]]) -> str:
     head = [
         "method",
         *(text for name in _PROPERTIES for text in (f"{name}: paper", "this project")),
@@ -96,8 +93,8 @@ def _antipova(cost: dict[tuple[str, str, str], float]) -> str:
                 f"{claim.title} ({claim.method})",
                 *(text for pair in zip(claim.says, signs) for text in pair),
                 f"{numbers[claim.method]:,}",
-                _ratio(cost.get((claim.method, "training 2x512", "median"))),
-                _ratio(cost.get((claim.method, "memory 2x512", "ratio"))),
+                _ratio(cost.get(claim.method, {}).get("training 2x512", {}).get("median")),
+                _ratio(cost.get(claim.method, {}).get("memory 2x512", {}).get("ratio")),
             ]
         )
     wrong = sum(cell.endswith(_CONTRADICTION) for row in rows for cell in row)

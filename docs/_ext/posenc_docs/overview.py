@@ -6,7 +6,7 @@ Without committed runs, README is not changed.
 from __future__ import annotations
 
 import argparse
-import csv
+import json
 import re
 import shlex
 import textwrap
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: paths in a checkout: the runs, the benchmark, and the plot in README
 RUNS = Path("results/multi30k_en-de/tiny")
-BENCHMARK, PICTURE = Path("results/bench/amd_epyc_2_cores/bench.csv"), Path("docs/results.png")
+BENCHMARK, PICTURE = Path("results/bench/amd_epyc_2_cores/bench.json"), Path("docs/results.png")
 PART, BASELINE, COST = "test_2016_flickr", "sinusoidal", "training 32x32"
 
 _SECTION = re.compile(r"^## Results\n.*?(?=^## )", re.MULTILINE | re.DOTALL)
@@ -73,9 +73,8 @@ def _costs(benchmark: str) -> dict[str, float]:
 
     The benchmark contains names of methods. This function converts them to names of rows, which contain specs.
     """
-    rows = csv.DictReader(benchmark.splitlines())
-    wanted = {"site": "model", "measure": COST, "quantity": "median"}
-    found = {row["method"]: float(row["value"]) for row in rows if wanted.items() <= row.items()}
+    rows = json.loads(benchmark)["rows"]
+    found = {row["method"]: row[COST]["median"] for row in rows if row["site"] == "model" and row.get(COST)}
     return {describe(registry.card(name).specs) if name in registry.names() else name: cost for name, cost in found.items()}
 
 
