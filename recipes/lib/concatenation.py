@@ -125,6 +125,11 @@ def table(out: str, *conditions: str) -> None:
                 _markdown(f"BLEU by place in lines of {last} sentences{how}", rows, [str(n + 1) for n in range(last)], 1)
             )
             cells += [["place", kind, *row] for row in rows]
+    if (Path(out) / "L1" / "data" / ".captions.done").is_file():
+        parts.append(
+            "The models of L1 were trained by recipes/multi30k_uk, with other training settings and another vocabulary than the "
+            "models of L2 and L6. Compare the models of L1 only with each other."
+        )
     text = "\n\n".join(["# Concatenated sentences", *parts]) + "\n"
     (Path(out) / "table.md").write_text(text, encoding="utf-8")
     with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:

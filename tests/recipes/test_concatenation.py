@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from tests.recipes.captions import Recipe, write_corpus
 from tests.recipes.process import BIN, ROOT, Process, environment
 
 RECIPE = ROOT / "recipes" / "studies" / "concatenation"
@@ -59,6 +60,9 @@ def test_training_texts_and_tests():
         ({"TEST": "59"}, "TEST=59: not allowed. Expected a whole number from 60"),
         ({"SINGLE": "all"}, "all is not allowed. Expected specs or architectures"),
         ({"SINGLE": "shw"}, "method 'shw': unknown"),
+        ({"CAPTIONS": "runs/x", "DATA": "language"}, "CAPTIONS=runs/x: not available for DATA=language. Expected DATA=multi30k."),
+        ({"CAPTIONS": "runs/x", "CONDITIONS": "L2"}, "CAPTIONS=runs/x: has no effect without L1."),
+        ({"CAPTIONS": "no/folder"}, "CAPTIONS=no/folder: text/subwords.model is missing. Expected the output folder of"),
     ],
 )
 def test_options_that_cannot_be_are_one_line(given, says, tmp_path):
@@ -111,3 +115,19 @@ def test_it_trains_decodes_and_compares(tmp_path):
     killed.kill_in_every_stage()
     killed.run()
     assert (killed.out / "L1" / "none" / "seed1" / "concatenation.json").read_text() == whole.read_text()
+
+
+@pytest.mark.slow
+def test_models_of_captions_are_decoded_without_training(tmp_path):
+    write_corpus(tmp_path / "corpus", ("en", "de"), {"train": 300, "val": 24, "test_2016_flickr": 60})
+    trained = Recipe(tmp_path / "corpus", tmp_path / "captions", TARGET="de", METHODS="none", EPOCHS="1")
+    trained.run("fetch", "prepare", "train")
+    given = {"DATA_FROM": str(tmp_path / "corpus"), "CAPTIONS": str(trained.out), "CONDITIONS": "L1", "BEAM": "1"}
+    recipe = Process(RECIPE, tmp_path / "out", **given, SINGLE="none")
+    printed = recipe.run()
+    assert "Compare the models of L1 only with each other." in printed and "fairseq-train" not in printed
+    checkpoint = recipe.out / "L1" / "none" / "seed1" / "checkpoint_last.pt"
+    assert checkpoint.resolve() == (trained.out / "none" / "seed1" / "checkpoint_last.pt").resolve()
+    assert json.loads((checkpoint.parent / "concatenation.json").read_text())["plain"].keys() == set("123456")
+    line = Process(RECIPE, tmp_path / "more", **given, SINGLE="none rope").fails()
+    assert f"{trained.out}/rope/seed1: not trained, or not completely. Expected a run of rope with seed 1." in line
