@@ -18,7 +18,7 @@ def fast_dropout(x: Tensor, p: float) -> Tensor:
     about a third of the time. The masks differ from the masks of PyTorch. They depend only on PyTorch's seed.
     """
     dropped = round(p * _NUMBERS)
-    if dropped in (0, _NUMBERS):
+    if dropped in (0, _NUMBERS) or torch.compiler.is_compiling():  # torch.compile does not support the random integers below
         return F.dropout(x, p)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
     numbers = bits.view(torch.int16)[: x.numel()].view(x.shape)  # from -2^15 to 2^15 - 1

@@ -9,6 +9,7 @@ import fairseq_posenc.host.plugin  # noqa: F401  (imported before fairseq, becau
 
 # isort: split
 from fairseq.optim.adam import FairseqAdam
+from fairseq.optim.amp_optimizer import AMPOptimizer
 
 from fairseq_posenc.core import Refusal
 from fairseq_posenc.host.optimizers.adam import FairseqFusedAdam
@@ -88,6 +89,88 @@ def test_an_update_does_not_change_the_option():
     parameter.grad = torch.ones(2)
     optimizer.step()
     assert optimizer.param_groups[0]["eps"] == 1e-3
+
+
+def options_of_amp():
+    return SimpleNamespace(optimizer=None, common=SimpleNamespace(fp16_init_scale=8, amp_scale_window=None, min_loss_scale=1e-4))
+
+
+@pytest.mark.parametrize("overflow", [float("inf"), float("nan")])
+def test_after_an_overflow_with_amp_the_updates_are_those_of_fairseq(overflow):
+    """fairseq clips the gradients of the update with the overflow, and does not apply them."""
+    found = []
+    for cls in (FairseqFusedAdam, FairseqAdam):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = AMPOptimizer(options_of_amp(), [parameter], cls(options(), [parameter]))
+        optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        for update in range(4):
+            optimizer.zero_grad()
+            optimizer.backward(parameter.sum() * (overflow if update == 1 else 1.0))
+            optimizer.multiply_grads(0.25)
+            optimizer.clip_grad_norm(0.5)
+            optimizer.step()
+        found.append(parameter.detach())
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_parameter_without_a_gradient_in_some_updates(resumed):
+    found = []
+    for cls in (FairseqFusedAdam, FairseqAdam):
+        parameters = [torch.nn.Parameter(torch.ones(4)) for _ in range(2)]
+        optimizer = cls(options(), parameters)
+        for update in range(30):
+            if resumed and update == 25:
+                state, optimizer = optimizer.state_dict(), cls(options(), parameters)
+                optimizer.load_state_dict(state)
+            optimizer.zero_grad()
+            for parameter in parameters[: 1 + (update > 20)]:
+                parameter.grad = torch.full((4,), 1e-3)
+            optimizer.step()
+        found.append([parameter.detach() for parameter in parameters])
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-7)
+
+
+class Wrapper(torch.optim.Optimizer):
+    """Like the optimizer of --zero-sharding, which calls the optimizer that it contains."""
+
+    def __init__(self, contained):
+        super().__init__(contained.param_groups, {})
+        self.contained = contained
+
+    def step(self, closure=None):
+        return self.contained.step(closure)
+
+
+def test_an_optimizer_that_fairseq_has_replaced_is_multiplied_and_clipped():
+    found = []
+    for cls in (FairseqFusedAdam, FairseqAdam):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = cls(options(), [parameter])
+        optimizer.optimizer = Wrapper(optimizer.optimizer)
+        for clip in (0.0, 1e-3):
+            optimizer.zero_grad()
+            parameter.grad = torch.full((3,), 10.0)
+            optimizer.multiply_grads(1e-4)
+            optimizer.clip_grad_norm(clip)
+            optimizer.step()
+        found.append(parameter.detach())
+    torch.testing.assert_close(*found)
+
+
+def test_fairseq_may_join_all_parameters():
+    assert FairseqFusedAdam(options(), [torch.nn.Parameter(torch.ones(2))]).supports_flat_params
+
+
+def test_moments_are_averaged_over_processes(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda x, op: None)
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = FairseqFusedAdam(options(), [parameter])
+    parameter.grad = torch.ones(1)
+    optimizer.step()
+    optimizer.average_params()
+    torch.testing.assert_close(optimizer.optimizer.state[parameter]["exp_avg"], torch.tensor([0.05]))
 
 
 @pytest.mark.parametrize("betas", ["0.9", "(0.9, 1.0)", "(0.9, 'x')", "(0.9,", "(0.9, 0.98, 0.99)", "__import__('os')"])

@@ -75,7 +75,7 @@ def fairseq_options() -> list[Command]:
         _added(
             "fairseq-train --optimizer posenc_adam", "options of the optimizer",
             "The updates of --optimizer adam, up to rounding, with one kernel of PyTorch for all parameters or for each "
-            "parameter. The options are also options of adam.",
+            "parameter. The options are also options of adam. --memory-efficient-fp16 and --memory-efficient-bf16 require adam.",
             FairseqFusedAdam,
         ),
         _added(

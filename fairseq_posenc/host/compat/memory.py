@@ -10,8 +10,9 @@ import sys
 
 #: parameters of mallopt (malloc.h): free memory at the end of the heap that is returned, and size of blocks outside the heap
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-#: value of both parameters, in bytes. Only larger blocks are returned
-_KEPT = 2**28
+#: value of both parameters, in bytes. Only larger blocks are returned. The second value is the largest that glibc before 2.34
+#: accepts as _MMAP_THRESHOLD
+_KEPT, _KEPT_BEFORE = 2**28, 2**25
 
 
 def apply() -> None:
@@ -19,6 +20,6 @@ def apply() -> None:
     if sys.platform != "linux" or any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have no mallopt
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, _KEPT)
+    # a single call would disable glibc's own adaptation of the other parameter, and make training slower
+    if mallopt is not None and (mallopt(_MMAP_THRESHOLD, _KEPT) or mallopt(_MMAP_THRESHOLD, _KEPT_BEFORE)):
         mallopt(_TRIM_THRESHOLD, _KEPT)

@@ -2,13 +2,14 @@
 
 import ast
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim.adam import FairseqAdam
 from omegaconf import II
 from torch import Tensor
 
@@ -29,14 +30,15 @@ class FusedAdamConfig(FairseqDataclass):
 class FairseqFusedAdam(FairseqOptimizer):
     """The optimizer `posenc_adam` of fairseq-train."""
 
+    average_params = FairseqAdam.average_params  # for --use-bmuf
+
     def __init__(self, cfg: FusedAdamConfig, params: Any):
         super().__init__(cfg)
         self._optimizer = FusedAdam(params, **self.optimizer_config)
-        self._factor: float | Tensor = 1.0  # the gradients are multiplied by it in `step`
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """Return the options of `FusedAdam`. When fairseq resumes training, they replace the options in the checkpoint."""
+        """Return the options of `FusedAdam`."""
         lr = self.cfg.lr
         return {
             "lr": lr[0] if isinstance(lr, Collection) else lr,
@@ -47,7 +49,10 @@ class FairseqFusedAdam(FairseqOptimizer):
 
     def multiply_grads(self, c: float | Tensor) -> None:
         """Multiply all gradients by `c`. The kernel of `step` does this, so that no other kernel reads all gradients."""
-        self._factor = self._factor * c
+        if isinstance(self._optimizer, FusedAdam):
+            self._optimizer.factor = self._optimizer.factor * c
+        else:  # fairseq has replaced the optimizer, for example for --zero-sharding
+            super().multiply_grads(c)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Scale all gradients so that their norm is at most `max_norm`, as fairseq does. 0: no limit. Return the norm before.
@@ -55,51 +60,71 @@ class FairseqFusedAdam(FairseqOptimizer):
         Like `multiply_grads`, this function leaves the multiplication to `step`.
         """
         grads = [parameter.grad for parameter in self.params if parameter.grad is not None]
-        if not grads or aggregate_norm_fn is not None or any(hasattr(parameter, "expert") for parameter in self.params):
-            self._multiply_now()
+        experts = any(hasattr(parameter, "expert") for parameter in self.params)
+        if not isinstance(self._optimizer, FusedAdam):
             return super().clip_grad_norm(max_norm, aggregate_norm_fn)
-        norm = torch.stack(torch._foreach_norm(grads)).norm() * self._factor
+        if not grads or aggregate_norm_fn is not None or experts:
+            factor, self._optimizer.factor = self._optimizer.factor, 1.0
+            super().multiply_grads(factor)
+            return super().clip_grad_norm(max_norm, aggregate_norm_fn)
+        norm = torch.stack(torch._foreach_norm(grads)).norm() * self._optimizer.factor
         if max_norm > 0:
-            self._factor = self._factor * (max_norm / (norm + 1e-6)).clamp_(max=1)
+            self.multiply_grads((max_norm / (norm + 1e-6)).clamp_(max=1))
         return norm
-
-    def _multiply_now(self) -> None:
-        factor, self._factor = self._factor, 1.0
-        super().multiply_grads(factor)
-
-    def step(self, closure: Callable[[], Any] | None = None, scale: float = 1.0, groups: Any = None) -> None:
-        """Update the parameters. `scale` is a number by which the gradients are divided."""
-        factor, self._factor = self._factor, 1.0
-        # the kernel divides the gradients by grad_scale, as for torch.amp.GradScaler
-        self._optimizer.grad_scale = torch.as_tensor(scale / factor, dtype=torch.float32)
-        super().step(closure, groups=groups)
-
-    def zero_grad(self) -> None:
-        self._factor = 1.0
-        super().zero_grad()
 
 
 class FusedAdam(torch.optim.AdamW):
     r"""Compute the updates of fairseq's Adam up to rounding, with one kernel for all parameters or one for each parameter.
 
     Equation: $\theta \leftarrow \theta - \eta \lambda \theta - \eta \frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t} \cdot
-        \frac{m}{\sqrt{v} + \epsilon}$ with the number t of the update. PyTorch's Adam adds epsilon to $\sqrt{v / (1 -
-        \beta_2^t)}$. This class therefore divides epsilon by $\sqrt{1 - \beta_2^t}$ in each update.
+        \frac{m}{\sqrt{v} + \epsilon}$ with the number t of updates of this parameter. PyTorch's Adam adds epsilon to $\sqrt{v /
+        (1 - \beta_2^t)}$. This class therefore divides epsilon by $\sqrt{1 - \beta_2^t}$ in each update.
+
+    All gradients are multiplied by `factor`. An update and `zero_grad` set it to 1.
     """
+
+    supports_flat_params = True  # fairseq may give one tensor that contains all parameters
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float, weight_decay: float):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+        self.factor: float | Tensor = 1.0
+        self._updates: dict[Tensor, int] = {}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.factor = 1.0
+        super().zero_grad(set_to_none)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._updates.clear()
+        super().load_state_dict(state_dict)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        given = [group["eps"] for group in self.param_groups]
-        for group in self.param_groups:
-            group["updates"] = group.get("updates", 0) + 1
-            group["eps"] /= math.sqrt(1 - group["betas"][1] ** group["updates"])
+        loss = None if closure is None else closure()
+        groups, factor, self.factor = self.param_groups, self.factor, 1.0
+        # the kernel divides the gradients by grad_scale, as for torch.amp.GradScaler
+        self.grad_scale = torch.as_tensor(factor, dtype=torch.float32).reciprocal()
+        self.param_groups = [part for group in groups for part in self._by_updates(group)]
         try:
-            return super().step(closure)
+            super().step()
         finally:
-            for group, eps in zip(self.param_groups, given):
-                group["eps"] = eps
+            self.param_groups = groups
+        return loss
+
+    def _by_updates(self, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Divide a group into groups of parameters with the same number of updates, each with its epsilon.
+
+        Parameters without a gradient are left out. A parameter has fewer updates than others if it had no gradient in an
+        update, for example because of --encoder-layerdrop.
+        """
+        parts: dict[int, list[Tensor]] = {}
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                if parameter not in self._updates:
+                    self._updates[parameter] = int(self.state[parameter].get("step", 0))
+                self._updates[parameter] += 1
+                parts.setdefault(self._updates[parameter], []).append(parameter)
+        for updates, parameters in parts.items():
+            yield {**group, "params": parameters, "eps": group["eps"] / math.sqrt(1 - group["betas"][1] ** updates)}
 
 
 def _betas(text: str) -> tuple[float, float]:
