@@ -13,7 +13,7 @@ def score(q, k, t, s, at):
     total, scales = 0.0, at["scales"] or min(8, len(q) // 2)
     for i in range(len(q)):
         scale, shift = 2 ** (i % scales), i // scales
-        total += q[i] * (k[i] + ricker((t - s - shift) / scale) / math.sqrt(scale))
+        total += q[i] * (k[i] + ricker((t - s - shift) / scale))
     return total / math.sqrt(len(q))
 
 

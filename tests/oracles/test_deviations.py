@@ -50,7 +50,11 @@ SAYS = {
     "cape": ["multiplies the jitter by the factor a"],
     "carope": ["Without b, training cannot start as rope", "is unverified", "The encoder is an extension of this project"],
     "cope": ["scale=code", "authors' repository divides q_t · e by √(d_h) by default"],
-    "dape": ["The authors mask only the input", "It is not the method `cape` of this project"],
+    "dape": [
+        "The authors mask only the input",
+        "The authors' network has a leaky ReLU",
+        "It is not the method `cape` of this project",
+    ],
     "deberta_emd": ["In the authors' code the residual connection also contains P_abs"],
     "disan": ["Scores are products of queries and keys by default", "W_h", "The authors drop inputs of the linear layers"],
     "dynamic_bias": [
@@ -68,11 +72,11 @@ SAYS = {
         "these pairs have sine 1. Sine 1 doubles the contribution of these pairs to the score",
     ],
     "forgetting": ["The authors' gates start at b = 0 (start=0)"],
-    "grape_a": ["The paper was not read", "The authors pass them through a learned RMSNorm first"],
+    "grape_a": ["The equation of the paper is gate=both", "The authors pass them through a learned RMSNorm first"],
     "grape_ap": [
         "the method is not relative",
         "The authors' code has the opposite direction",
-        "deviation 0.02, which is unverified",
+        "The authors pass them through a learned RMSNorm first",
     ],
     "graph_bert": [
         "2l/d for sines and (2l+1)/d for cosines",
@@ -84,7 +88,11 @@ SAYS = {
     ],
     "ldpe": ["Oka, Chousa, Sudoh and Nakamura (2020)"],
     "localness": ["are reconstructions, which are not verified", "No code of the authors was found"],
-    "log_length": ["The paper's value could not be verified", "n counts neither padding nor later tokens"],
+    "log_length": [
+        "The paper's value could not be verified",
+        "n counts neither padding nor later tokens",
+        "half of the mean target length",
+    ],
     "lrpe": ["Oka, Chousa, Sudoh and Nakamura (2020)"],
     "mvpe": ["k > 1000", "The default is k=1000"],
     "path_attention": [
@@ -109,7 +117,10 @@ SAYS = {
     "rr": ["Dropout follows the GRU", "Embeddings keep the factor √(d)", "5 decoder layers", "two bias vectors"],
     "row_gates": ["There is no paper", "By default, the sum contains the gates of the tokens after the key"],
     "sandwich": ["Public implementations differ in the first j", "with `first=0`"],
-    "selective_rope": ["is an option of the code. Here it is on by default", "The authors' initial weights are unverified"],
+    "selective_rope": [
+        "is an option of the code. Here it is on by default",
+        "Their class alone has the initial values of nn.Linear",
+    ],
     "segment_shift": ["Only the code was read, not the text of the papers", "Decoding uses the same positions as training"],
     "segments": ["A source of single sentences has no separators, and the term has no effect", "The authors' stacks share one"],
     "spe_conv": ["Codes have the factor 1/√(R)", "The defaults of their code are 200 and 256", "the ReLU features"],
@@ -130,8 +141,8 @@ SAYS = {
         "both from 1 (first_position=1)",
         "With layers=, steps count only the layers that use the method",
     ],
-    "wall": ["No paper was read", "unverified"],
-    "wavelet": ["of which a summary was read", "Both sets are reconstructed, and unverified", "No code was found"],
+    "wall": ["No paper was read", "Its initial bias is 5, and 8 in the authors' code"],
+    "wavelet": ["The paper does not state the order of the channels", "No code was found"],
     "zhu": [
         "average and sum, so that both lead to the same model",
         "eight heads with biases",

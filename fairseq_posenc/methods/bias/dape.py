@@ -35,6 +35,8 @@ class Dape(PositionMethod):
           training compute equal scores.
         * Masked keys are padding, later keys in causal attention, and keys that another method or attn_mask hides.
         * The network mixes the heads. If masks differ between heads, a kernel reads only keys that no head masks.
+        * With base=fire, the network of fire has a ReLU, and its threshold starts at 512. The authors' network has a leaky ReLU,
+          and their training starts the threshold at half of the training length.
         * Convolutions read 0 at padding, so that left padding has no effect.
         * Layers do not share the parameters of the base method. These parameters are the scalars of kerple_log, or the network
           of fire.

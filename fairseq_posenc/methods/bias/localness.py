@@ -29,6 +29,8 @@ class Localness(PositionMethod):
     Deviations:
         * The input of W_p (the query), the tanh, and the sharing of parameters by heads are reconstructions, which are not
           verified.
+        * Each head has its own W_p of d_h x d_h, or all heads share one. Public code of others maps the queries of all heads
+          together with one matrix of d x d.
         * In causal attention, the number I includes only keys up to the query. Decoding therefore computes the same scores as
           training.
         * Positions are relative to the first key. If another method changes the positions of the tokens, I is the number of

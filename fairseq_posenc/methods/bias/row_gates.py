@@ -130,7 +130,7 @@ class GrapeAP(RowGateBias):
           scores change.
         * The rotation has the direction of rope in this project. The authors' code has the opposite direction (direction=code).
         * The projection p has separate weights. The authors' code can also tie p to queries, keys or values.
-        * The initial projection is normal with standard deviation 0.02, which is unverified.
+        * Queries and keys have no normalisation. The authors pass them through a learned RMSNorm first.
     Cost: L d h d' parameters per stack. In addition to the scores, each layer computes a matrix [B, H, T, S] of dot products
         over d' channels. Each layer also computes a cumulative sum along the keys in float32. Decoding caches
         d' numbers per token and head.
@@ -157,7 +157,7 @@ class GrapeAP(RowGateBias):
             raise PositionError(f"grape_ap: width={options.width} is odd. Expected an even number. Use {options.width + 1}.")
         self.slopes = Constants(slopes(dims.num_heads))
         self.weight = self.parameter_table(dims.embed_dim, options.width, share="none")
-        nn.init.normal_(self.weight, std=_DEVIATION)
+        nn.init.normal_(self.weight, std=0.5 * dims.embed_dim**-0.5)  # as in the authors' init_utils.py
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         return self.slopes.values[:, None, None] * self.summed(self.edges(ctx), ctx)

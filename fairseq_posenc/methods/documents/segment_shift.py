@@ -25,6 +25,8 @@ class SegmentShift(PositionMethod):
         * The shift changes the positions of all methods of the spec.
         * Decoding uses the same positions as training. In the authors' code, incremental decoding uses other positions.
         * With mean=true, target sentences after the last source sentence have the shift of the last source sentence.
+        * With a fixed shift, the shift of target sentences after the last source sentence grows up to `segments`. In the
+          authors' incremental decoding, these sentences have the shift of the last source sentence.
         * The authors' training loss reduces the weight of context sentences. This loss is not included.
     Cost: no parameters. One cumulative sum, and sinusoids of the positions of each document.
     Raises: PositionError for a dictionary without the separator, and for shift together with mean=true.

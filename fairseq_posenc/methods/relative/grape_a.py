@@ -26,8 +26,9 @@ class GatedAlibi(PositionMethod):
         $g_{ts} = \operatorname{softplus}(v \cdot q_t / \sqrt{d_h})$. `gate=both`: $g_{ts}$ is the sum of these two
         gates. In each head, $u$ and $v$ are learned vectors of norm 1. Additive GRAPE, Zhang et al. (2026).
     Shapes: content_scores -> [B, H, T, S].
-    Source: Zhang et al. (2026). Code: model-architectures/GRAPE, README and model. The paper was not read.
+    Source: Zhang et al. (2026). Code: model-architectures/GRAPE, README and model.
     Deviations:
+        * The equation of the paper is gate=both. The tables of the paper also contain gate=key, the default, and gate=query.
         * Queries and keys have no normalisation. The authors pass them through a learned RMSNorm first.
         * The encoder is an extension of this project: the distance is |s - t|, and u and v differ between the two directions.
     Cost: L (h + d) parameters per stack, L (h + 2 d) with gate=both. The encoder has u and v once per

@@ -25,9 +25,10 @@ class Wall(PositionMethod):
         (Tilde Research). No paper was read.
     Deviations:
         * The authors' code has an additional scalar gate of each head. The logarithms of this gate are added to the scores
-          without the factor $1/\sqrt{d_h}$. The spec wall+forgetting adds this gate.
-        * The initial W is normal with standard deviation 0.02, which is unverified. b starts at 8, as in the code, so that
-          training starts almost as plain attention.
+          without the factor $1/\sqrt{d_h}$. The spec wall+forgetting adds this gate. Its initial bias is 5, and 8 in the
+          authors' code.
+        * The initial W is normal with standard deviation 0.02, and b starts at 8, as in the code. Training therefore starts
+          almost as plain attention.
         * In this project, no exponent is positive. The exponentials therefore do not overflow. The authors' kernels subtract
           reference values from P. The reference values are the values of P at every 64th key.
     Cost: L (d^2 + d) parameters per stack. Each layer computes B T d log2(T) exponentials, and stores them for the

@@ -13,17 +13,17 @@ from ...ops.relative import query_products, same_in_all_layers
 class Wavelet(PositionMethod):
     r"""Add the product of the query with a fixed distance vector, whose channels are wavelets of several scales and shifts.
 
-    Equation: $A_{ts} = q_t \cdot (k_s + p[t-s]) / \sqrt{d_h}$, $p[x]_i = \psi((x - b_i) / a_i) / \sqrt{a_i}$, $\psi(z) = (1 -
-        z^2) \exp(-z^2 / 2)$. Oka et al. (2025), section 5, after Shaw et al. (2018).
+    Equation: $A_{ts} = q_t \cdot (k_s + p[t-s]) / \sqrt{d_h}$, $p[x]_i = \psi((x - b_i) / a_i)$, $\psi(z) = (1 - z^2) \exp(-z^2 /
+        2)$. Oka et al. (2025), equations 10 to 14.
     Shapes: content_scores -> [B, H, T, S].
-    Source: Oka, Hasegawa, Nishida and Saito (2025), of which a summary was read. No code was found.
+    Source: Oka, Hasegawa, Nishida and Saito (2025). No code was found.
     Deviations:
-        * The scales a are 2^0, ..., 2^7 and the shifts b are 0, ..., d_h/8 - 1. Both sets are reconstructed, and unverified.
-        * Channel i has the scale 2^(i mod 8) and the shift i // 8. This order is reconstructed, and unverified.
-        * Heads of fewer than 16 channels have d_h/2 scales, so that they have two shifts.
-        * $\psi$ has the factor 1, and is symmetric. Only channels with a shift above 0 therefore distinguish directions. The
-          factor and the symmetry of $\psi$ are unverified.
-        * The use of this method in the encoder is an extension of this project.
+        * By default, there are 8 scales 2^0, ..., 2^7 and d_h/8 shifts 0, ..., d_h/8 - 1, as in the paper for d_h = 128. Heads
+          of fewer than 16 channels have d_h/2 scales, so that they have two shifts.
+        * Channel i has the scale 2^(i mod 8) and the shift i // 8. The paper does not state the order of the channels.
+        * The paper's largest model has the scales 2^2, ..., 2^9. The scales of this project begin with 2^0.
+        * The use of this method in the encoder is an extension of this project. $\psi$ is symmetric. Only channels with a shift
+          above 0 therefore distinguish directions.
     Cost: no parameters. Each layer computes the products of all queries with the vectors of all distances. The spec
         shaw:values=false computes products of the same form, but only with the vectors of clipped distances.
     """
@@ -47,7 +47,7 @@ class Wavelet(PositionMethod):
         learnable=False,
         recurring=True,
         extrapolation="clips",
-        evidence="reconstruction",
+        evidence="paper",
         sites=("decoder",),
         extended_sites=("encoder",),
     )
@@ -66,4 +66,4 @@ class Wavelet(PositionMethod):
         exact = torch.float64 if devices.on_cpu(x) else torch.float32
         scale, shift = 2.0 ** (channels % self.scales).to(exact), channels // self.scales
         square = ((x.unsqueeze(-1) - shift) / scale) ** 2
-        return ((1 - square) * (-square / 2).exp() * scale.rsqrt()).float()
+        return ((1 - square) * (-square / 2).exp()).float()

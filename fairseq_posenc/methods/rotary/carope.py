@@ -93,6 +93,8 @@ class ContextRope(ContentRotation):
           (start=rope).
         * According to the paper, training starts as rope. The paper has no b. Without b, training cannot start as rope, because
           W = 0 gives f = 0.59.
+        * x is the input of the attention, and each layer has its own W. The paper calls x the embedding of a token, and does not
+          state whether layers share W.
         * start=paper has no b. Its initial W, which is normal with standard deviation 0.02, is unverified.
         * Padding adds no angle.
         * The encoder is an extension of this project: sums run from the left. The angle between two tokens is the sum of the

@@ -38,7 +38,8 @@ class FourierRope(PositionMethod):
           positions, the scores change.
         * Pairs without a position have sine 0. In the authors' code, and with zero=code, these pairs have sine 1. Sine 1
           doubles the contribution of these pairs to the score.
-        * All layers share the matrices. They are random and not trained, as in all configurations of the code.
+        * All layers share the matrices. In the authors' code, each layer has its own. In both, they are random and not trained,
+          as in all configurations of the code.
         * Encoder and cross-attention are extensions of this project.
     Cost: no trained parameters, but 2 h D D' numbers in the state dict. Two products [T, D] x [D, D'] per head and forward pass.
     Raises: PositionError for heads of odd width, and for heads of fewer than 4 channels.

@@ -13,6 +13,9 @@ from ...ops.running import causal_convolution, without_padding
 from ...ops.sinusoids import frequencies
 from .carope import ContentRotation
 
+#: standard deviation of the initial weights
+_DEVIATION = 0.02
+
 
 class SelectiveRope(ContentRotation):
     r"""Rotate queries and keys by the running sum of angles. Each angle is computed from a token and the tokens before it.
@@ -30,7 +33,8 @@ class SelectiveRope(ContentRotation):
         * The projection reads the input of the attention, as in the code. The paper's listing projects normalised queries.
         * The rank is 32, as in all configurations of the code. The default rank of the class in the code is 16.
         * The authors' code can also project with a full matrix for each head. This project does not include this projection.
-        * Weights have the initial values of nn.Linear and nn.Conv1d. The authors' initial weights are unverified.
+        * Initial weights are normal with standard deviation 0.02, and the offset c of the gates starts at 0, as in the models of
+          the authors' code. Their class alone has the initial values of nn.Linear and nn.Conv1d.
         * To compute x', this project divides by the Euclidean norm (at least 1e-12). The authors' code adds 1e-6 to the
           square of the norm.
         * Padding adds no angle, and the convolution reads 0 there.
@@ -69,15 +73,15 @@ class SelectiveRope(ContentRotation):
         super().__init__(options, dims)
         layers, width, half = dims.num_layers, dims.embed_dim, dims.embed_dim // 2
 
-        def table(*shape: int, inputs: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(layers, *shape).uniform_(-(inputs**-0.5), inputs**-0.5))
+        def table(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(layers, *shape).normal_(std=_DEVIATION))
 
-        self.down = table(width, options.rank, inputs=width)
-        self.up = table(options.rank, half, inputs=options.rank)
-        self.taps = table(half, options.conv, inputs=options.conv)
+        self.down = table(width, options.rank)
+        self.up = table(options.rank, half)
+        self.taps = table(half, options.conv)
         self.offset = nn.Parameter(torch.zeros(layers, half)) if options.bias else None
-        self.gate_weight = table(dims.num_heads, width, inputs=width) if options.gate else None
-        self.gate_offset = table(dims.num_heads, inputs=width) if options.gate else None
+        self.gate_weight = table(dims.num_heads, width) if options.gate else None
+        self.gate_offset = nn.Parameter(torch.zeros(layers, dims.num_heads)) if options.gate else None
         self.rates = Constants(self._frequencies().tolist())
 
     def steps(self, ctx: AttentionContext) -> Tensor:
