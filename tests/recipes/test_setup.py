@@ -48,6 +48,17 @@ def test_an_environment_that_is_up_to_date_is_left_alone(checkout):
     assert list(stamp.parent.iterdir()) == [stamp]
 
 
+def test_a_link_to_the_checkout_has_the_same_environment(checkout, tmp_path_factory):
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / "stamp").write_text(stamp_of(checkout))
+    link = tmp_path_factory.mktemp("links") / "checkout"
+    link.symlink_to(checkout)
+    command = ["bash", "-c", f"cd {link} && recipes/setup"]
+    environment = {**os.environ, "PYTHON": sys.executable, "CHROMIUM": "none", "CDPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "[setup] .venv is up to date\n"), done.stderr
+
+
 def test_an_environment_of_somebody_else_is_left_alone(checkout):
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "mine").touch()
