@@ -20,6 +20,7 @@ Scores of a file with k sentences per line, after the separators were removed fr
 
 import csv
 import json
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -125,7 +126,8 @@ def table(out: str, *conditions: str) -> None:
                 _markdown(f"BLEU by place in lines of {last} sentences{how}", rows, [str(n + 1) for n in range(last)], 1)
             )
             cells += [["place", kind, *row] for row in rows]
-    if (Path(out) / "L1" / "data" / ".captions.done").is_file():
+    stamp = Path(out) / "L1" / "data" / ".preprocess.done"  # the settings of the stage that prepared the data of L1
+    if stamp.is_file() and re.search("^CAPTIONS=.", stamp.read_text(encoding="utf-8"), re.MULTILINE):
         parts.append(
             "The models of L1 were trained by recipes/multi30k_uk, with other training settings and another vocabulary than the "
             "models of L2 and L6. Compare the models of L1 only with each other."

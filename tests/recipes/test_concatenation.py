@@ -126,6 +126,8 @@ def test_models_of_captions_are_decoded_without_training(tmp_path):
     recipe = Process(RECIPE, tmp_path / "out", **given, SINGLE="none")
     printed = recipe.run()
     assert "Compare the models of L1 only with each other." in printed and "fairseq-train" not in printed
+    changed = Process(RECIPE, recipe.out, **{**given, "CAPTIONS": ""}, SINGLE="none")
+    assert f"(CAPTIONS={trained.out}, now )" in changed.fails()
     checkpoint = recipe.out / "L1" / "none" / "seed1" / "checkpoint_last.pt"
     assert checkpoint.resolve() == (trained.out / "none" / "seed1" / "checkpoint_last.pt").resolve()
     assert json.loads((checkpoint.parent / "concatenation.json").read_text())["plain"].keys() == set("123456")
