@@ -9,6 +9,12 @@ preprocess_options=() # additional options of fairseq-preprocess
 subword_symbol=''     # a token that SentencePiece never splits, such as the separator of sentences
 normalisation=nmt_nfkc # SentencePiece's rule for the normalisation of characters
 
+refuse_captions() { # fail if DATA is the artificial language and an option of the captions is set
+  [[ $DATA == language ]] || return 0
+  [[ -z $DATA_FROM ]] || fail "DATA_FROM=$DATA_FROM: has no effect with DATA=language. Set DATA=multi30k, or remove DATA_FROM."
+  [[ ${TARGET:-de} == de ]] || fail "TARGET=$TARGET: has no effect with DATA=language. Set DATA=multi30k, or remove TARGET."
+}
+
 make_text() { # write TEXT/PART.LANGUAGE: the artificial language, or Multi30K
   if [[ $DATA == language ]]; then
     posenc data language "$text" --seed "$DATA_SEED" --train "$SENTENCES" --test "$TEST" --test-long 1

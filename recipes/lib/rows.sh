@@ -14,7 +14,7 @@ row_options() { # declare the options of this file
 leave_rows_to_others() { # with SHARE, select train, decode and score by default, and fail for stages that are for all rows
   local name
   [[ -n $SHARE ]] || return 0
-  [[ ${stages_given[*]} ]] || wanted="train decode score"
+  [[ ${stages_given[*]} ]] || ((NODE_RANK)) || wanted="train decode score" # other machines than machine 0 only train
   for name in $wanted; do
     case $name in
       train | decode | score) ;;

@@ -16,6 +16,8 @@ check_output() { # check the name OUT
 open_output() { # create and lock OUT. Other machines of the same training run do not lock it, because machines may share OUT
   if [[ -n $DRY_RUN || ($NODE_RANK != 0 && ${wanted:-} == train) ]]; then return 0; fi
   mkdir -p "$OUT"
+  if [[ ! -e $OUT/.recipe ]]; then echo "$recipe" >"$OUT/.recipe"; fi
+  [[ $(<"$OUT/.recipe") == "$recipe" ]] || fail "OUT=$OUT: contains the output of $(<"$OUT/.recipe"). Expected a folder of this recipe. Use another folder."
   if command -v flock >/dev/null; then # commands inherit the lock, so that a command of a killed recipe keeps OUT locked
     exec 9>>"$OUT/.lock"
     if [[ -z $SHARE ]]; then flock -w 5 9 || in_use; else lock_share; fi

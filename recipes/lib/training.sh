@@ -7,7 +7,7 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. The user's 
   need prepare "$data/.preprocess.done"
   read -rd '' -ra more <<<"$TRAIN_OPTIONS" || true
   if [[ -z $DRY_RUN ]] && ((NODE_RANK == 0)); then
-    if compgen -G "$folder/checkpoint*.pt" >/dev/null; then
+    if has_checkpoint "$folder"; then
       require_settings "$folder/.train.begun" "$folder"
       reached=$("$bin/python" -m fairseq_posenc.host.checkpoints.repair "$folder" 2>>"$folder/train.log") ||
         fail "$folder: the checkpoints cannot be repaired. $(tail -n 1 "$folder/train.log")"
@@ -20,6 +20,12 @@ train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. The user's 
   if [[ $limit == --max-update ]] && ((reached >= number)); then return 0; fi
   launch "$folder/train.log" "$@" "$limit" "$number" "${more[@]}" --save-dir "$folder" --tensorboard-logdir "$folder/tensorboard" \
     --user-dir "$user_dir" --no-progress-bar --log-format simple
+}
+
+has_checkpoint() { # FOLDER. The name of the folder may contain characters such as [
+  local file
+  for file in "$1"/checkpoint*.pt; do if [[ -e $file ]]; then return 0; fi; done
+  return 1
 }
 
 require_checkpoints() { # fail if a training run of UPDATES updates writes fewer than AVERAGE checkpoints

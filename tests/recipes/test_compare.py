@@ -166,6 +166,7 @@ def test_defaults_follow_the_size_of_the_text(tmp_path, lines, updates, vocabula
         ({"SCHEDULE": "polynomial_decay", "EPOCHS": "5"}, "SCHEDULE=polynomial_decay: not supported with EPOCHS. Use UPDATES"),
         ({"AVERAGE": "1"}, "AVERAGE=1: not allowed. Expected 0"),
         ({"GPUS": "3"}, "UNITS=2: not divisible by the number of workers"),
+        ({"TESTS": "news=x/n news.sub=x/m"}, "TESTS: news.sub begins with news and a dot, so that files of the two test sets"),
         ({"SOURCE": "pt BR"}, "SOURCE=pt BR: not allowed. Expected a language code"),
         ({"LR": "1e-3 x"}, "LR=1e-3 x: not allowed. Expected a list in which each value is a decimal number"),
     ],

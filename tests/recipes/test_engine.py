@@ -130,6 +130,14 @@ def test_settings_belong_to_the_stages_that_have_run(tmp_path):
     assert log(tmp_path) == ["first red", "second red square"]
 
 
+def test_a_folder_belongs_to_one_recipe(tmp_path):
+    stages(tmp_path)
+    (tmp_path / ".recipe").write_text("recipes/quickstart\n")
+    done = stages(tmp_path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert f"OUT={tmp_path}: contains the output of recipes/quickstart. Expected a folder of this recipe." in done.stderr
+
+
 def test_a_stage_that_failed_takes_other_settings(tmp_path):
     assert stages(tmp_path, FAIL="1").returncode == 1
     assert stages(tmp_path, SHAPE="square").returncode == 0
@@ -274,6 +282,17 @@ def test_a_training_continues_with_its_own_settings_only(begun):
     assert refused.returncode == 1 and "(COLOUR=red, now blue)" in refused.stderr and (begun / "checkpoint_last.pt").exists()
 
 
+def test_a_folder_with_brackets_has_its_checkpoints(tmp_path):
+    folder = tmp_path / "g[1]"
+    folder.mkdir()
+    (folder / "checkpoint_last.pt").touch()
+    (folder / ".train.begun").write_text("COLOUR=red\n")
+    (folder / "data").mkdir()
+    (folder / "data" / ".preprocess.done").touch()
+    refused = bash(TRAINING, OUT=str(folder), COLOUR="blue", BIN=str(BIN))
+    assert refused.returncode == 1 and "(COLOUR=red, now blue)" in refused.stderr
+
+
 def test_a_training_without_checkpoints_takes_other_settings(begun):
     (begun / "checkpoint_last.pt").unlink()
     done = bash(TRAINING, OUT=str(begun), COLOUR="blue", BIN=str(BIN))
@@ -291,6 +310,8 @@ def test_methods_come_from_the_option_or_a_file(tmp_path):
     assert bash(script, METHODS=str(path)).stdout.split() == ["none", "t5:layers=0", "alibi+learned"]
     assert bash(script, METHODS=" none\n *  t5").stdout.split() == ["none", "*", "t5"]
     assert ": no method. Expected" in bash(script, METHODS=" ").stderr
+    path.write_bytes(b"none\r\nt5\r\n")  # a file from Windows
+    assert bash(script, METHODS=str(path)).stdout == "none\nt5\n"
 
 
 # --- the language of the recipes ---
@@ -442,3 +463,6 @@ def test_data_and_table_are_for_all_rows():
     assert done.returncode == 1 and "SHARE=1/2: the stage prepare is for all rows. Run it without SHARE" in done.stderr
     shown = run("quickstart", SHARE="2/2", METHODS="none rope t5").stdout
     assert shown.count("fairseq-train") == 1 and "rope" in shown and "fairseq-preprocess" not in shown and " report " not in shown
+    machine = {"SHARE": "1/2", "NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "m0", "UNITS": "2"}
+    shown = run("quickstart", METHODS="none rope t5", **machine).stdout
+    assert shown.count("fairseq-train") == 2 and "fairseq-generate" not in shown and " score " not in shown

@@ -24,6 +24,10 @@ REFUSED = [
     ("quickstart", "METHODS=posenc_pnat", "METHODS: posenc_pnat is a non-autoregressive model, which needs another task."),
     ("studies/concatenation", "SINGLE=recipes/wmt18/methods.txt", "SINGLE: recipes/wmt18/methods.txt is not a row of a table."),
     ("studies/concatenation", "NNODES=2 NODE_RANK=1 MASTER_ADDR=m0 decode", "the stage decode is for machine 0"),
+    ("studies/lengths", "TARGET=cs", "TARGET=cs: has no effect with DATA=language. Set DATA=multi30k, or remove TARGET."),
+    ("studies/pnat", "DATA_FROM=x", "DATA_FROM=x: has no effect with DATA=language. Set DATA=multi30k, or remove DATA_FROM."),
+    ("studies/peers", "TARGET=uk", "TARGET=uk: has no effect with DATA=language."),
+    ("studies/concatenation", "DATA=language DATA_FROM=x", "DATA_FROM=x: has no effect with DATA=language."),
     ("multi30k_uk/run", "TESTS=test_2017_flickr", "TESTS=test_2017_flickr: not available for en-uk."),
 ]
 
