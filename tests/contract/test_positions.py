@@ -256,4 +256,4 @@ def test_localness_measures_in_positions(site):
     logits(model, tokens, tokens)
     places = torch.tensor([0.0, 1, 10, 11, 12])
     size = torch.full((5, 1), 13.0) if site == "encoder" else places.unsqueeze(-1) + 1
-    close(found[0][0, 0], -2 * ((places - size / 2) / (size / 2)) ** 2)
+    close(found[0][0, 0], -2 * ((places - (size - 1) / 2) / (size / 2 + 0.1)) ** 2)

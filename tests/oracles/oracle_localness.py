@@ -1,4 +1,4 @@
-"""A Gaussian bias with a predicted centre and window (Yang et al. 2018, partly reconstructed)."""
+"""A Gaussian bias with a predicted centre and window (Yang et al. 2018)."""
 
 import math
 
@@ -19,11 +19,11 @@ def row(q, k, column, seen, at):
     )
     centre, window = t, at["width"]
     if at["centre"] == "predicted":
-        centre = size * sigmoid(at.own("centre") @ np.tanh(at.own("query_weight") @ q[column]))
+        centre = (size - 1) * sigmoid(at.own("centre") @ np.tanh(at.own("query_weight") @ q[column]))
     if at["window"] == "query":
-        window = size * max(sigmoid(at.own("window") @ np.tanh(at.own("query_weight") @ q[column])), 0.01)
+        window = size * sigmoid(at.own("window") @ np.tanh(at.own("query_weight") @ q[column])) + 0.1
     if at["window"] == "layer":
-        window = size * max(sigmoid(at.own("window") @ np.tanh(at.own("key_weight") @ mean)), 0.01)
+        window = size * sigmoid(at.own("window") @ np.tanh(at.own("key_weight") @ mean)) + 0.1
     return [product(q[column], k[s], t, s, at) - 2 * ((at.key_ids[s] - centre) / window) ** 2 for s in seen]
 
 

@@ -65,7 +65,8 @@ SAYS = {
     "fire": ["By default, layers share one network, which is the paper's variant FIRE-S. With share=none"],
     "floater": [
         "three paths, for queries, keys and values",
-        "one path per layer, added to the input of the layer",
+        "have one path per layer, added to the input of the layer",
+        "The paper has 0.1 (delta=0.1)",
     ],
     "fope": [
         "If a constant is added to all positions, the scores change",
@@ -87,7 +88,7 @@ SAYS = {
         "word without edges has the eigenvalue 1",
     ],
     "ldpe": ["Oka, Chousa, Sudoh and Nakamura (2020)"],
-    "localness": ["are reconstructions, which are not verified", "No code of the authors was found"],
+    "localness": ["maps the queries of all heads with one matrix of d x d", "of which the abstract was read"],
     "log_length": [
         "The paper's value could not be verified",
         "n counts neither padding nor later tokens",
@@ -96,11 +97,11 @@ SAYS = {
     "lrpe": ["Oka, Chousa, Sudoh and Nakamura (2020)"],
     "mvpe": ["k > 1000", "The default is k=1000"],
     "path_attention": [
-        "of which a summary was read",
+        "SiLU is from the authors' code",
         "are not scaled, as in the Forgetting Transformer",
         "The encoder is an experimental extension of this project",
     ],
-    "pope": ["whose text was not read", "Phases are not limited to [-2 pi, 0]", "do not state whether layers share"],
+    "pope": ["Phases are not limited to [-2 pi, 0]", "A figure of the paper has different phases in each layer"],
     "position_segment": ["of the paper is unverified", "reads a copy that training does not change"],
     "randomised": [
         "draws nothing",

@@ -549,13 +549,13 @@ def localness(spec: str, q, length: int, **values):
 def test_localness():
     q = [[1.0, 0.0], [0.5, -1.0], [-2.0, 1.0]]
     values = {"query_weight": [[1, 0.5], [-0.5, 1]], "centre": [0.3, -0.2], "window": [-0.4, 0.1]}
-    close(localness("localness", q, 3, **values)[0], [-3.9348814031, -0.7101866622, -0.0889244816])
-    centres = [1.7386319469, 1.6269382158, 1.1578631805]
-    windows = [1.2395293928, 1.4364168503, 1.8379478116]
+    close(localness("localness", q, 3, **values)[0], [-1.4974705605, -0.0282098094, -0.7881822260])
+    centres = [1.1590879646, 1.0846254772, 0.7719087870]
+    windows = [1.3395293928, 1.5364168503, 1.9379478116]
     found = localness("localness", q, 3, **values)
     expected = [[-2 * ((s - p) / d) ** 2 for s in range(3)] for p, d in zip(centres, windows)]
     close(found, expected, 1e-7)
-    start = [-2, -8 / 9, -2 / 9, 0, -2 / 9, -8 / 9]
+    start = [-2 * ((s - 2.5) / 3.1) ** 2 for s in range(6)]
     close(localness("localness", [[1.0, 2.0]] * 6, 6)[2], start, 1e-7)
     row = localness("localness:centre=query,window=fixed", [[1.0, 2.0]] * 11, 11)[0]
     close(row[[1, 5, 10]], [-0.02, -0.5, -2], 1e-7)

@@ -53,8 +53,9 @@ class Floater(PositionMethod):
     Shapes: project_input [B, T, C] -> [B, T, C]. embed [B, T, C] -> [B, T, C].
     Source: Liu, Yu, Dhillon and Hsieh (2020), section 3. Code: xuanqing94/FLOATER.
     Deviations:
-        * Each layer has three paths, for queries, keys and values, as in the authors' code.
-        * Other authors describe the method with one path per layer, added to the input of the layer.
+        * Each layer has three paths, for queries, keys and values, as in section 3.3 of the paper and in the authors' code.
+          Sections 3.2 and 4.1 have one path per layer, added to the input of the layer.
+        * The time between two positions is 0.01, as in the authors' code. The paper has 0.1 (delta=0.1).
         * By default, paths are sinusoids before training. p(0) is 0 in the sine channels, and 1 in the cosine channels.
         * By default, h(x, p) is Omega p plus the output of the authors' network. The weights of the last layer of the network
           are zero before training.

@@ -21,7 +21,7 @@ class Language(PositionMethod):
     Deviations:
         * The authors learn positions of a new language for a frozen encoder of another language.
         * In translation, all languages are trained together.
-        * The paper's initial values for the positions of a new language could not be read.
+        * The paper does not state the initial values for the positions of a new language. Its first token [CLS] has no position.
         * In the decoder, tokens before the language token use the positions of the first language of the option `tokens`.
         * The </s> at the beginning of a target is a token before the language token.
         * Without the option `tokens`, there is one language, and the method equals `learned`.

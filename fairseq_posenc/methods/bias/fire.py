@@ -32,7 +32,8 @@ class Fire(PositionMethod):
     Deviations:
         * By default, layers share one network, which is the paper's variant FIRE-S. With share=none, the method is the paper's
           FIRE, with one network per layer.
-        * 1e-6 is added to the denominator, as in some copies of the code.
+        * 1e-6 is added to the denominator, as in all copies of the code that were read.
+        * The network has one hidden layer, as in these copies. According to another source, the paper has two.
         * Scores are relative only below the threshold T. Beyond T, they also depend on the position of the query.
         * Encoder and cross-attention are extensions of this project. There, |s-t| does not distinguish left from right.
     Cost: w (h + 2) + h + 2 parameters per network of width w. If no query position exceeds the threshold, the network runs on

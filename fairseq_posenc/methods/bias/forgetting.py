@@ -17,8 +17,9 @@ class Forgetting(RunningSum):
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} + \sum_{j=s+1}^{t} \ln \operatorname{sigmoid}(w \cdot x_j + b)$, with $w$ and
         $b$ learned and $x_j$ the hidden state of token $j$. Lin et al. (2025).
     Shapes: bias -> [B, H, T, S].
-    Source: Lin et al. (2025). Code: x-transformers (data-dependent ALiBi).
+    Source: Lin et al. (2025). Code: zhixuan-lin/forgetting-transformer. Code: x-transformers (data-dependent ALiBi).
     Deviations:
+        * The initial w is normal with standard deviation $1 / \sqrt{d}$. The authors' models have 0.02.
         * Gates start open, at b = 5, as in x-transformers. The authors' gates start at b = 0 (start=0).
         * The encoder is an extension of this project. Keys on the right have a second set of gates, as in x-transformers.
     Cost: L (d h + h) parameters per stack, and twice as many in the encoder. Each layer computes running sums

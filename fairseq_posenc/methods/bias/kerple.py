@@ -82,6 +82,7 @@ class KerpleLog(_Kerple):
     Source: Chi, Fan, Ramadge and Rudnicky (2022). Code: chijames/KERPLE.
     Deviations:
         * A softplus keeps p and a above 0.01. The authors' code clamps p and a.
+        * Equation 1 of the paper also divides the penalty by the root of the width of a head. The authors' code does not.
         * Encoder and cross-attention are extensions of this project. They distinguish left from right only with sides=apart.
     Cost: 2 h parameters per stack, or 4 h with sides=apart. Each forward pass computes T + S - 1 values per head, one
         per distance.
@@ -122,6 +123,7 @@ class KerplePower(_Kerple):
     Source: Chi, Fan, Ramadge and Rudnicky (2022). Code: chijames/KERPLE.
     Deviations:
         * A softplus keeps a above 0.01, and a sigmoid keeps p between 0.01 and 2. The authors' code clamps a and p.
+        * Equation 1 of the paper also divides the penalty by the root of the width of a head. The authors' code does not.
         * Encoder and cross-attention are extensions of this project. They distinguish left from right only with sides=apart.
     Cost: as for kerple_log.
     Raises: PositionError for sides=apart in a causal decoder.

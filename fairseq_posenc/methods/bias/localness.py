@@ -11,35 +11,30 @@ from ...ops.kernels.parabolas import Parabolas
 from ...ops.precision import at_least_float32
 from ...ops.spans import from_first_key
 
-#: minimum window, as a fraction of the number of keys. A window of 0 would lead to a division by zero
-_SMALLEST = 0.01
+#: added to predicted windows, in tokens. A window of 0 would lead to a division by zero
+_SMALLEST = 0.1
 
 
 class Localness(PositionMethod):
     r"""Add a Gaussian bias around a centre to the scores, with centre and width predicted from the query.
 
-    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - 2 ((s - P_t) / D_t)^2$, $P_t = I \operatorname{sigmoid}(U_p \cdot \tanh(W_p
-        q_t))$, $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_p q_t))$. $I$ is the number of keys of the sentence, and $U_p$,
-        $U_d$ and $W_p$ are learned. Yang et al. (2018). `centre=query`: $P_t = t$. `window=layer`: $D_t = I
-        \operatorname{sigmoid}(U_d \cdot \tanh(W_d k))$, with $k$ the mean of the keys to which the query may attend.
-        `window=fixed`: $D_t$ is the option `width`.
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - 2 ((s - P_t) / D_t)^2$, $P_t = (I - 1) \operatorname{sigmoid}(U_p \cdot
+        \tanh(W_p q_t))$, $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_p q_t)) + 0.1$. $s$ is 0 for the first key. $I$ is
+        the number of keys of the sentence, and $U_p$, $U_d$ and $W_p$ are learned. Yang et al. (2018). `centre=query`: $P_t =
+        t$. `window=layer`: $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_d k)) + 0.1$, with $k$ the mean of the keys to
+        which the query may attend. `window=fixed`: $D_t$ is the option `width`.
     Shapes: content_scores -> [B, H, T, S].
-    Source: Yang et al. (2018), of which the abstract was read. Code: tungngthanh/dynamic-attention for the form of the bias. No
-        code of the authors was found.
+    Source: Yang et al. (2018), of which the abstract was read. Code: baosongyang/Context-Aware-SAN, of the first author.
     Deviations:
-        * The input of W_p (the query), the tanh, and the sharing of parameters by heads are reconstructions, which are not
-          verified.
-        * Each head has its own W_p of d_h x d_h, or all heads share one. Public code of others maps the queries of all heads
-          together with one matrix of d x d.
+        * Each head has its own W_p of d_h x d_h, or all heads share one. The authors' code maps the queries of all heads with one
+          matrix of d x d. It also has biases.
         * In causal attention, the number I includes only keys up to the query. Decoding therefore computes the same scores as
           training.
         * Positions are relative to the first key. If another method changes the positions of the tokens, I is the number of
           positions from the first to the last key.
         * U_p and U_d start at 0. Each centre is then the middle of the sentence, and each window has half the length of the
           sentence.
-        * Predicted windows are at least 0.01 I.
-        * The decoder is an extension of this project. The authors use the method only in the lower layers of the encoder, for
-          example layers=0-2.
+        * The authors use the method only in some layers, for example layers=0-2.
     Cost: with share=heads, d_h^2 + d_h parameters per layer for the centre. The window adds d_h parameters
         per layer with window=query, and d_h^2 + d_h parameters with window=layer. The bias is a tensor [B, H, T, S] per layer.
         With window=layer, the layer also stores the scores, because a fused kernel cannot be used.
@@ -80,9 +75,8 @@ class Localness(PositionMethod):
         learnable=True,
         recurring=True,
         extrapolation="runs",
-        evidence="reconstruction",
-        sites=("encoder",),
-        extended_sites=("decoder",),
+        evidence="paper",
+        sites=("encoder", "decoder"),
         parameters=(
             "tables * ((d_h**2 if centre == 'predicted' or window == 'query' else 0) + (d_h if centre == 'predicted' else 0)"
             " + (0 if window == 'fixed' else d_h) + (d_h**2 if window == 'layer' else 0))"
@@ -123,13 +117,13 @@ class Localness(PositionMethod):
         )
         size = self._sizes(ctx)  # [B or 1, 1, T or 1, 1]
         hidden = None if self.query_weight is None else self._hidden(self.query_weight, q, ctx)
-        centre = queries if self.centre is None else size * self._gate(self.centre, hidden, ctx)  # [B, H, T, 1]
+        centre = queries if self.centre is None else (size - 1) * self._gate(self.centre, hidden, ctx)  # [B, H, T, 1]
         if self.window is None:
             window = queries.new_full((1, 1, 1, 1), self.options.width)
         else:
             if self.key_weight is not None:
                 hidden = self._hidden(self.key_weight, self._mean_key(k, ctx), ctx)
-            window = size * self._gate(self.window, hidden, ctx).clamp(min=_SMALLEST)
+            window = size * self._gate(self.window, hidden, ctx) + _SMALLEST
         return Parabolas.apply(centre, window, keys.transpose(2, 3), q.dtype)  # [B or 1, 1, S, 1] -> [B or 1, 1, 1, S]
 
     def _hidden(self, weight: Tensor, x: Tensor, ctx: AttentionContext) -> Tensor:

@@ -123,12 +123,13 @@ class GrapeAP(RowGateBias):
         with $m_h$ the slopes of `alibi`. $p = W x$ with $d'$ channels per head, $p' = p / \operatorname{rms}(p)$, and $R(l)$
         rotates every pair of channels by $l$ radians. Zhang et al. (2026).
     Shapes: bias -> [B, H, T, S].
-    Source: Zhang et al. (2026), whose paper was not read. Code: model-architectures/GRAPE, model llama-mha-grape-ap-v1, whose
+    Source: Zhang et al. (2026). Code: model-architectures/GRAPE, model llama-mha-grape-ap-v1, whose
         configurations have d' = 8 (p_head_dim).
     Deviations:
         * The gates read the position l itself, so the method is not relative. If a constant is added to all positions, the
           scores change.
         * The rotation has the direction of rope in this project. The authors' code has the opposite direction (direction=code).
+        * Only the key side of the gates is normalised, as in the authors' code. In the paper, both sides are.
         * The projection p has separate weights. The authors' code can also tie p to queries, keys or values.
         * Queries and keys have no normalisation. The authors pass them through a learned RMSNorm first.
     Cost: L d h d' parameters per stack. In addition to the scores, each layer computes a matrix [B, H, T, S] of dot products

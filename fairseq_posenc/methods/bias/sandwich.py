@@ -22,7 +22,7 @@ class Sandwich(PositionMethod):
     Deviations:
         * The method is reconstructed from NeMo.
         * The width of 128 for the sinusoids is unverified. In NeMo, the sinusoids have the width of a head.
-        * Public implementations differ in the first j.
+        * Public implementations differ in the first j. Dot products of the sinusoids of Vaswani et al. have first=0.
         * The use in the encoder and in cross-attention is an extension of this project. At
           these sites, keys on the left and on the right at the same distance have the same term.
     Cost: no parameters. Each forward pass computes T + S - 1 sums of cosines, one per distance.

@@ -21,8 +21,8 @@ class TupeAbsolute(PositionMethod):
         second term is $\theta_1$ if the query is at the first position. For all other queries, the second term is $\theta_2$ if
         the key is at the first position.
         $\theta_1 = (LN(u_0) U_Q) \cdot (LN(u_0) U_K) / \sqrt{2 d_h}$. $\theta_2$ is this product with $u_1$ in place of $u_0$.
-        $u_0$ and $u_1$ are the rows 0 and 1 of the table. The form with `untie_first` is
-        equation 11.
+        $u_0$ and $u_1$ are the rows 0 and 1 of the table. The form with `untie_first` has
+        equations 9 and 10.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.
     Deviations:
@@ -116,7 +116,7 @@ class TupeAbsolute(PositionMethod):
 class TupeRelative(TupeAbsolute):
     r"""Add TUPE's absolute term and a T5 bias to the scores of all layers.
 
-    Equation: `tupe_abs` $+ b[\operatorname{bucket}(s-t)]$, with $b$ learned. Ke et al. (2021), equation 9. With `untie_first`,
+    Equation: `tupe_abs` $+ b[\operatorname{bucket}(s-t)]$, with $b$ learned. Ke et al. (2021), equation 8. With `untie_first`,
         column 0 has bucket 32, and row 0 has bucket 16.
     Shapes: bias -> [1, H, T, S].
     Source: Ke, He and Liu (2021). Code: guolinke/TUPE.

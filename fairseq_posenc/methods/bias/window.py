@@ -20,7 +20,8 @@ class Window(PositionMethod):
         * The global tokens of Longformer, which have separate projections, are omitted.
         * In the decoder, only the left half of the window remains.
         * The window does not distinguish left from right. Positions within the window must come from another method.
-        * posenc_window therefore also has learned positions, as Longformer does.
+        * posenc_window therefore also has learned positions, as the encoder of Longformer does. Its language model has
+          relative and sinusoidal positions.
         * The default width is 32. The width of Longformer, 512, would include whole sentences.
     Cost: no parameters. The time and memory are the same as in full attention, because the scores of all pairs of tokens are
         computed.

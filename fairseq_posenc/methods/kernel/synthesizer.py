@@ -106,7 +106,8 @@ class SynthesizerFactorised(_Synthesizer):
     Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
-        * According to other sources, the paper has rank 8. This could not be verified. mesh-tensorflow has rank 16.
+        * According to other sources, the paper has rank 8. mesh-tensorflow has rank 16, and draws both factors from the standard
+          normal distribution. Here, initial scores are close to 0.
         * In a mixture, $q_t \cdot k_s$ is divided by $\sqrt{d_h}$.
         * mesh-tensorflow mixes $q_t \cdot k_s$ only with full tables, not with factors.
         * Cross-attention has ordinary scores, because mesh-tensorflow defines the method for self-attention only.

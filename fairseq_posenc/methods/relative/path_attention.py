@@ -23,10 +23,10 @@ class PathAttention(PositionMethod):
         $\beta_j = 2 \operatorname{sigmoid}(u \cdot x_j + b)$, $w_j$ is
         $\operatorname{SiLU}(\operatorname{conv}(W_2 W_1 x_j))$, normalised to length 1 in each head. Yang et al. (2025).
     Shapes: rescale [B, H, T, S] -> same.
-    Source: Yang et al. (2025), of which a summary was read. Code: fla-org/flash-linear-attention, layers/path_attn.py and
-        ops/path_attn/naive.py. The spec path_attention+forgetting is
-        the authors' method PaTH-FoX.
+    Source: Yang et al. (2025). Code: fla-org/flash-linear-attention, layers/path_attn.py and ops/path_attn/naive.py. The spec
+        path_attention+forgetting is the authors' method PaTH-FoX.
     Deviations:
+        * SiLU is from the authors' code. The paper does not mention it.
         * Forget gates of path_attention+forgetting are not scaled, as in the Forgetting Transformer. The authors' code scales
           them by $1/\sqrt{d_h}$.
         * w and the products are in float32. The authors' kernels round w to float16.

@@ -21,7 +21,8 @@ class StickBreaking(PositionMethod):
     Source: Tan et al. (2025). Code: shawntan/stickbreaking-attention. Code: IBM/dolomite-engine (rest=bias).
     Deviations:
         * The remainder goes to the token itself (rest=self), to a learned vector of each head (rest=bias), or to nothing
-          (rest=drop). The authors' older code has rest=self. Their published model has rest=drop.
+          (rest=drop). The first version of the paper and older code of the authors have rest=self. Their published model has
+          rest=drop.
         * The weights of all keys and the remainder of a query sum to 1. The softmax of their logarithms therefore returns the
           weights unchanged.
         * The encoder is an experimental extension of this project. In half of the heads, keys on the left take shares. In the

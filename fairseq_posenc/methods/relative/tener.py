@@ -19,7 +19,7 @@ class Tener(PositionMethod):
     Source: Yan, Deng, Li and Qiu (2019). Code: fastnlp/TENER.
     Deviations:
         * Keys are projected, as in the authors' code. The paper does not project keys (key=identity).
-        * The output projection stays. The authors' code leaves it out.
+        * The output projection stays. The paper and the authors' code leave it out.
         * The authors' code also differs from the paper in three other points. By default, this project follows the paper. For
           each point, one of the options key_term, sign and grid selects the behaviour of the authors' code.
         * The survey's number of parameters is h times too large.

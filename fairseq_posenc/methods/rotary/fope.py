@@ -40,6 +40,10 @@ class FourierRope(PositionMethod):
           doubles the contribution of these pairs to the score.
         * All layers share the matrices. In the authors' code, each layer has its own. In both, they are random and not trained,
           as in all configurations of the code.
+        * The random part has Xavier's normal distribution with the gain, as in the authors' code. The paper calls the gain a
+          standard deviation.
+        * The paper also has mixtures of further frequencies, which are drawn at random, and divides the matrices by the sums of
+          their columns. The configurations of the code have neither.
         * Encoder and cross-attention are extensions of this project.
     Cost: no trained parameters, but 2 h D D' numbers in the state dict. Two products [T, D] x [D, D'] per head and forward pass.
     Raises: PositionError for heads of odd width, and for heads of fewer than 4 channels.
@@ -53,7 +57,7 @@ class FourierRope(PositionMethod):
             minimum=6.3,
         )
         gain: float = option(
-            0.3, "standard deviation of the random part of the matrices: 0.3, 0.4 or 0.6 in the paper", minimum=0.0
+            0.3, "gain of the random part of the matrices (Xavier initialisation): 0.3, 0.4 or 0.6 in the paper", minimum=0.0
         )
         zero: Literal["paper", "code"] = option("paper", "sine of pairs without a position: 0, or 1 as in the authors' code")
         base: float = option(10000.0, "base of the wavelengths", minimum=1.0)

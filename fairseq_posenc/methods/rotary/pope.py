@@ -33,15 +33,15 @@ class Pope(PositionMethod):
         the product $q_{t,i} k_{s,i} / \sqrt{d_h}$ to the score.
     Shapes: rotate [B, H, T, D] -> [B, H, T, 2 D], all cosines before all sines. If the option fraction is
         less than 1, the width is D plus the number of channels with an angle.
-    Source: Summaries of Gopalakrishnan et al. (2025), whose text was not read. Code: x-transformers. Code:
-        lucidrains/PoPE-pytorch.
+    Source: Gopalakrishnan et al. (2025). Code: x-transformers. Code: lucidrains/PoPE-pytorch.
     Deviations:
-        * Phases are not limited to [-2 pi, 0]. Public code limits the phases. Cosines are periodic, so a limit does not
-          change the set of possible cosines. A limit removes the gradient of phases above 0.
+        * Phases are not limited to [-2 pi, 0]. The paper and public code limit the phases. Cosines are periodic, so a limit does
+          not change the set of possible cosines. A limit removes the gradient of phases above 0.
         * Encoder and cross-attention are extensions of this project. With all phases at 0, scores do not distinguish left from
           right.
         * posenc_pope therefore starts the phases of the encoder at random (start=uniform).
-        * The summaries of the paper do not state whether layers share the phases. In x-transformers, layers share the phases.
+        * By default, layers share the phases, as in x-transformers. A figure of the paper has different phases in each layer
+          (share=none).
     Cost: h d_h parameters per stack if layers share the phases. Queries, keys and the key cache are twice
         as wide.
     Raises: PositionError if the option fraction selects no channel.

@@ -25,12 +25,14 @@ class SelectiveRope(ContentRotation):
         `gate=true`, else 1. $x'$ is $x$, in which the channels of each head are divided by the Euclidean norm of these
         channels. Movahedi et al. (2026).
     Shapes: rotate [B, H, T, D] -> same.
-    Source: Movahedi et al. (2026), of which a summary was read. Code: timurcarstensen/selective-rope, modules/rotary.py.
+    Source: Movahedi et al. (2026). Code: timurcarstensen/selective-rope, modules/rotary.py.
     Deviations:
         * The bias exp(b) is an option of the code. Here it is on by default. exp(b) starts at 1. If u is
           0 and gates are off, the initial angle between a query and a key equals the angle of `rope` with the same base.
         * Without the bias (bias=false, the code's default), the angles of tokens have no constant part.
         * The projection reads the input of the attention, as in the code. The paper's listing projects normalised queries.
+        * The paper and one class of the code normalise the weights of the projection. The configurations of the code do not.
+        * In the paper, angles always have a gate. In its table for softmax attention, the gate without the bias is best.
         * The rank is 32, as in all configurations of the code. The default rank of the class in the code is 16.
         * The authors' code can also project with a full matrix for each head. This project does not include this projection.
         * Initial weights are normal with standard deviation 0.02, and the offset c of the gates starts at 0, as in the models of

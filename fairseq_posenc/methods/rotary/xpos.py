@@ -39,6 +39,8 @@ class XPos(PositionMethod):
     Shapes: rotate [B, H, T, D] -> same.
     Source: Sun et al. (2023). Code: torchscale. Code: x-transformers.
     Deviations:
+        * The exponent of the paper is t - s, and the paper leaves the constant 0.4 open. 512 and 0.4 are from the authors' code.
+        * The paper's evaluation on long texts also restricts attention to blocks. This is left out.
         * A query at position t is multiplied by zeta^((t - m) / scale_base). A key at position s is multiplied by
           zeta^((m - s) / scale_base). The fixed position m is the smaller of max_positions/2 and 4 scale_base. In the authors'
           code, m is the middle of the current sentence.

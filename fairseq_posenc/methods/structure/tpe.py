@@ -22,7 +22,8 @@ class TreePositions(PositionMethod):
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Shiv and Quirk (2019). Code: microsoft/icecaps. Survey, section 4.6.
     Deviations:
-        * UNVERIFIED: the initial factors. Here they are spread between 0.7 and 0.999.
+        * Initial factors are spread between 0.7 and 0.999. The authors' code draws w from Xavier's uniform distribution, so that
+          the factors are near 0.
         * By default, dependency trees are converted to binary trees. One branch leads to the first child, and the other branch
           leads to the next sibling. With branches=K, trees are not converted. Each child then has its own branch, but children
           from the K-th on share the last branch.
