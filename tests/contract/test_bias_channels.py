@@ -32,7 +32,7 @@ def method_of(spec: str):
     return parsing.build(spec, SMALL.at("decoder"), "decoder")[0].double()
 
 
-WITH_FACTORS = ["cable", "forgetting"]
+WITH_FACTORS, WEIGHTED = ["cable", "forgetting"], "cable:increments=relu,weights=true"
 
 
 def test_methods_with_factors():
@@ -42,7 +42,11 @@ def test_methods_with_factors():
     assert found == WITH_FACTORS
 
 
-@pytest.mark.parametrize("spec", [f"{name}{share}" for name in WITH_FACTORS for share in ("", ":share=heads", ":share=layers")])
+@pytest.mark.parametrize(
+    "spec",
+    [f"{name}{share}" for name in WITH_FACTORS for share in ("", ":share=heads", ":share=layers")]
+    + [WEIGHTED, f"{WEIGHTED},share=heads"],
+)
 def test_the_factors_are_those_of_the_bias(spec):
     """The product of the factors equals the bias, except for one number per query, which the softmax cancels."""
     method = method_of(spec)
@@ -63,7 +67,7 @@ def test_an_encoder_has_no_factors():
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("name", WITH_FACTORS)
+@pytest.mark.parametrize("name", [*WITH_FACTORS, WEIGHTED])
 def test_a_decoder_gives_the_numbers_of_the_bias_matrix(monkeypatch, name, padded):
     monkeypatch.setattr(devices, "on_cpu", lambda x: False)
     taken, found = [], []

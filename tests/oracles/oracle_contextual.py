@@ -37,15 +37,17 @@ def increment(name: str, row: int, at) -> float:
 
 
 def row_cable(q, k, column, seen, at):
-    """Context-aware biases (Veisi et al. 2025): the bias is -|c(t) - c(s)|.
+    """Context-aware biases (Veisi et al. 2025): the bias is -g(t) |c(t) - c(s)|.
 
-    c(t) is minus the sum of softplus(w . x + b) over all words up to t.
+    c(t) is the sum of f(w . x + b) over all words up to t. f is softplus or ReLU. g(t) is 1, or softplus(v . x + c) of word t.
     """
 
     def c(t):
-        return -sum(softplus(increment("", j, at)) for j in seen if j <= t)
+        function = softplus if at["increments"] == "softplus" else lambda x: max(x, 0.0)
+        return sum(function(increment("", j, at)) for j in seen if j <= t)
 
-    return [product(q[column], k[s], column, s, at) - abs(c(column) - c(s)) for s in seen]
+    factor = softplus(at.own("query_weight") @ at.inputs[0][column] + at.own("query_offset")) if at["weights"] else 1.0
+    return [product(q[column], k[s], column, s, at) - factor * abs(c(column) - c(s)) for s in seen]
 
 
 def row_forgetting(q, k, column, seen, at):
@@ -81,7 +83,17 @@ ORACLES = [
             ({"largest": 3, "scale": "code"}, "encoder decoder cross"),
         ],
     ),
-    Oracle("cable", row=row_cable, **GATED),
+    Oracle(
+        "cable",
+        row=row_cable,
+        defaults={**GATED["defaults"], "increments": "softplus", "weights": False},
+        cases=[
+            *GATED["cases"],
+            ({"increments": "relu"}, "encoder decoder"),
+            ({"increments": "relu", "weights": True}, "encoder decoder"),
+            ({"weights": True, "share": "heads"}, "decoder"),
+        ],
+    ),
     Oracle(
         "forgetting",
         row=row_forgetting,

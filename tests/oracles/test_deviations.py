@@ -38,7 +38,8 @@ SAYS = {
     ],
     "cable": [
         "keeps 1/√(d_h), which the authors' code omits",
-        "bias is symmetric",
+        "The encoder's sum is symmetric",
+        "The paper has increments=relu and weights=true",
         "extension of this project and unverified",
     ],
     "cai_lam": [

@@ -84,17 +84,22 @@ class RunningSum(PositionMethod):
 class Cable(RunningSum):
     r"""Penalise each key by the sum of learned increments of the tokens after the key, up to the query.
 
-    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - \sum_{j=s+1}^{t} \operatorname{softplus}(w \cdot x_j + b)$, with $w$ and $b$
-        learned and $x_j$ the hidden state of token $j$. Veisi et al. (2025).
+    Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - g_t \sum_{j=s+1}^{t} f(w \cdot x_j + b)$, with $w$ and $b$ learned and $x_j$
+        the hidden state of token $j$. Veisi et al. (2025). $f$ is softplus, or ReLU with `increments=relu`. $g_t$ is 1, or
+        $\operatorname{softplus}(v \cdot x_t + c)$ with `weights=true`, with $v$ and $c$ learned.
     Shapes: bias -> [B, H, T, S].
     Source: Veisi, Amirzadeh and Mansourian (2025). Code: axiomlab/Cable.
     Deviations:
+        * The default is the authors' first code. The paper has increments=relu and weights=true. Its ablation without the weights
+          has increments=relu.
+        * The initial w and v are normal with standard deviation $1 / \sqrt{d}$. The authors' models have 0.02.
         * The product of queries and keys keeps $1/\sqrt{d_h}$, which the authors' code omits. In the authors'
           code, the divisor of this product is always 1.
         * The encoder is an extension of this project and unverified. The authors also report an encoder, but this project's
           encoder was not compared with it.
-        * The encoder's bias is symmetric. If query and key exchange their places, the sum contains the same tokens.
-    Cost: L (d h + h) parameters per stack. Each layer computes running sums [B, H, S]. Decoding caches these sums.
+        * The encoder's sum is symmetric. If query and key exchange their places, the sum contains the same tokens.
+    Cost: L (d h + h) parameters per stack, and twice as many with weights=true. Each layer computes running sums [B, H, S].
+        Decoding caches these sums.
     """
 
     card = MethodCard(
@@ -110,16 +115,36 @@ class Cable(RunningSum):
         evidence="paper",
         sites=("decoder",),
         extended_sites=("encoder",),
-        parameters="tables * (d + 1)",
+        parameters="tables * (d + 1) * (2 if weights else 1)",
     )
 
-    def __init__(self, options: RunningSumOptions, dims: Dims):
+    @dataclass(frozen=True)
+    class Options(RunningSumOptions):
+        increments: Literal["softplus", "relu"] = option("softplus", "function f of the increments. The paper has relu")
+        weights: bool = option(False, "a factor g_t for each query. The paper has true")
+
+    def __init__(self, options: Options, dims: Dims):
         super().__init__(options, dims)
-        nn.init.normal_(self.weight, std=dims.embed_dim**-0.5)
+        self.query_weight = self.parameter_table(dims.embed_dim, share=options.share) if options.weights else None
+        self.query_offset = self.parameter_table(share=options.share) if options.weights else None
+        for weight in (self.weight, self.query_weight):
+            if weight is not None:
+                nn.init.normal_(weight, std=dims.embed_dim**-0.5)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
         bias = self.differences(self.sums(ctx), ctx)
-        return bias if self.dims.causal else -bias.abs()
+        bias = bias if self.dims.causal else -bias.abs()
+        return bias if self.query_weight is None else bias * self._factors(ctx)
+
+    def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
+        factors = super().bias_factors(ctx)
+        return factors if factors is None or self.query_weight is None else (self._factors(ctx), factors[1])
 
     def sums(self, ctx: AttentionContext) -> Tensor:
-        return self.running(F.softplus(self.increments(ctx.inputs[1], self.weight, self.offset, ctx)), ctx)
+        function = F.softplus if self.options.increments == "softplus" else F.relu
+        return self.running(function(self.increments(ctx.inputs[1], self.weight, self.offset, ctx)), ctx)
+
+    def _factors(self, ctx: AttentionContext) -> Tensor:
+        """Return the factor of each query: [B, H or 1, T, 1]."""
+        assert self.query_weight is not None and self.query_offset is not None
+        return F.softplus(self.increments(ctx.inputs[0], self.query_weight, self.query_offset, ctx)).unsqueeze(-1)
