@@ -125,6 +125,7 @@ SAYS = {
     ],
     "segment_shift": ["Only the code was read, not the text of the papers", "Decoding uses the same positions as training"],
     "segments": ["A source of single sentences has no separators, and the term has no effect", "The authors' stacks share one"],
+    "soft_t5": ["The authors use the bias only in the first layer", "of which the abstract was read"],
     "spe_conv": ["Codes have the factor 1/√(R)", "The defaults of their code are 200 and 256", "the ReLU features"],
     "spe_sine": ["the exact expectation is the default", "JAX code exchanges gate and 1 - gate", "their code are 1 and 256"],
     "stickbreaking": [

@@ -25,8 +25,7 @@ class AdaptiveT5(PositionMethod):
     Source: Wu, Zhang, Mao and Chen (2021), abstract. The equations of the paper could not be read.
     Deviations:
         * The form is a reconstruction by this project from the abstract. Published scores are not evidence for this form.
-        * The authors' code has another form: BDBC-KG-NLP/AAAI2021-Scalar-Embedding-of-Relative-Positions. Its bias is the output
-          of a network of $1 - \exp(-c |s-t|)$ for each head and direction, with learned $c$, only in the first layer.
+        * The authors' code has another form, which is the method `soft_t5`.
         * Cross-attention is an extension of this project.
         * $y$ is on a logarithmic scale. In earlier versions of this project, $\gamma$ was $\alpha + 1 +
           \operatorname{softplus}(y)$. The parameter $y$ was then on the scale of positions.
