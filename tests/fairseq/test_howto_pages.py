@@ -127,7 +127,7 @@ def test_documents(tmp_path):
     write_text(tmp_path / "data")
     for language in ("en", "de"):
         shutil.copy(tmp_path / f"data/train.{language}", tmp_path / f"data/test.{language}")
-    prepare, train, decode, study = commands("translate_documents")
+    prepare, train, decode, study, captions = commands("translate_documents")
     reader.paste(prepare)
     reader.paste(train, ARCH="posenc_segment_shift_tiny", UPDATES=3)
     reader.paste(decode)
@@ -136,6 +136,8 @@ def test_documents(tmp_path):
     reader.link_recipes()
     reader.environment["DRY_RUN"] = "1"
     assert "posenc_group" in reader.paste(study)
+    shown = reader.paste(captions)
+    assert "runs/multi30k_en-de/tiny/rope/seed1/checkpoint_last.pt" in shown and "fairseq-train" not in shown
 
 
 def test_raw_text(reader):
