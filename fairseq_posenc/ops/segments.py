@@ -55,6 +55,7 @@ class Separator:
 
     def __init__(self, method: str, token: str, dims: Dims):
         self._method, self._token = method, token
+        self._ends = int(token == _END)  # the last token of a source is then a separator, after which no sentence begins
         if token == _END and (dims.causal or dims.cross):
             raise PositionError(
                 f"{method}: separator {token!r} and the end of sentence are one token. The decoder never writes one inside a "
@@ -90,7 +91,7 @@ class Separator:
 
     def sentences(self, ctx: AttentionContext) -> Tensor | None:
         """Return the number of sentences of the source: [B, 1]. Return None if the context contains no source tokens."""
-        return None if ctx.source is None else sentences(ctx.source, self.source).unsqueeze(1)
+        return None if ctx.source is None else (sentences(ctx.source, self.source) - self._ends).clamp(min=1).unsqueeze(1)
 
 
 def labels(separator: Separator, ctx: AttentionContext, count: str) -> Tensor | None:

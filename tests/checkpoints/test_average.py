@@ -96,6 +96,14 @@ def test_what_is_shared_stays_shared_and_the_optimizer_goes(posenc, trained, tmp
     assert state["last_optimizer_state"] is None and "ema" not in state["extra_state"]
 
 
+def test_the_average_has_the_updates_of_the_last_checkpoint_in_any_order(posenc, trained, tmp_path):
+    for number, order in enumerate(((1, 2, 3), (3, 1, 2))):
+        posenc("average", tmp_path / f"{number}.pt", *(trained / f"checkpoint{epoch}.pt" for epoch in order))
+    one, other = (torch.load(tmp_path / f"{number}.pt", weights_only=True) for number in range(2))
+    assert one["optimizer_history"][-1]["num_updates"] == other["optimizer_history"][-1]["num_updates"] > 0
+    assert one["extra_state"]["train_iterator"] == other["extra_state"]["train_iterator"]
+
+
 def test_the_last_of_a_folder_go_by_number(posenc, trained, tmp_path):
     status, printed, _ = posenc("average", tmp_path / "a.pt", trained, "--last", "2")
     assert status == 0 and "the mean of checkpoint2.pt, checkpoint3.pt" in printed
@@ -156,6 +164,7 @@ def others(trained, tmp_path_factory):
         ),
         (["{run}", "--last", "0"], "--last: '0' is not a positive whole number"),
         (["{run}/checkpoint1.pt", "--last", "1"], "--last: wrong arguments. Expected one folder"),
+        (["{run}/checkpoint1.pt", "{run}/checkpoint1.pt"], "a checkpoint is given twice. Expected different checkpoints."),
         (["{other}/out.pt"], "out.pt: this is one of the checkpoints to read"),
     ],
 )

@@ -88,6 +88,7 @@ def groups_begin(lines):
         (["--sentences", "1", "--separator", "."], "line 1: contains the separator '.'"),
         (["--sentences", "1", "--mix", "1"], "not allowed with argument"),
         ([], "one of the arguments --sentences --mix is required"),
+        (["--sentences", "1", "--target", "lines"], "the output files would have equal names"),
     ],
 )
 def test_what_is_refused(corpus, capsys, options, says):

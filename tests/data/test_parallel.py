@@ -93,6 +93,15 @@ def test_pairs_with_an_empty_side_are_refused_or_left_out(corpus, capsys):
     assert "Correct the test set" in refusal(capsys, corpus, "--drop-empty")
 
 
+def test_after_an_error_the_earlier_text_is_unchanged(corpus, capsys):
+    assert run(corpus) == 0
+    before = read(corpus / "out" / "train.en")
+    with (corpus / "train.en").open("a") as file:
+        file.write("one more\n")
+    refusal(capsys, corpus)
+    assert read(corpus / "out" / "train.en") == before and not list((corpus / "out").glob("*.tmp"))
+
+
 @pytest.mark.parametrize("longer", ["train.pt-BR", "web.en", "news.en.2"])
 def test_sides_of_unequal_length_are_refused_with_all_counts(corpus, capsys, longer):
     with (corpus / longer).open("a") as file:

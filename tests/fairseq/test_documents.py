@@ -99,6 +99,10 @@ def test_forced_sentences_that_are_refused(fairseq, trained):
     assert "the source dictionary has no such separator" in fairseq.generate(*options, "<doc>").refusal()
     line = fairseq.generate(*options, "<sep>", "--length-from", "source").refusal()
     assert "--segments-forced <sep> and output lengths both decide where a translation ends" in line
+    line = fairseq.generate(*options, "<sep>", "--min-len", 9).refusal()
+    assert "--segments-forced <sep> and --min-len 9 can contradict each other" in line
+    line = fairseq.generate(*options, "<sep>", "--prefix-size", 2).refusal()
+    assert "--segments-forced <sep> and prefixes of the output can contradict each other" in line
 
 
 def test_interactive_translation_reads_separators(fairseq, trained):

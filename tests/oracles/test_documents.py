@@ -444,6 +444,16 @@ def test_a_decoder_writes_no_end_inside_a_sentence(name):
     assert build(name, {"separator": "</s>"}, "encoder")
 
 
+def test_the_end_of_a_source_begins_no_sentence():
+    """With separator=</s>, the last token of a source is a separator."""
+    tokens = torch.tensor([[5, 5, 2, 6, 6, 2], [5, 2, 6, 2, 7, 2]])
+    at = Positions.counted(0, 6)
+    ctx = AttentionContext(at, at, tokens=tokens, source=tokens)
+    dims = Dims(4, 1, 1, words={"</s>": 2}).at("encoder")
+    found = segments.labels(segments.Separator("segments", "</s>", dims), ctx, "end")
+    assert found.tolist() == [[2, 2, 2, 1, 1, 1], [3, 3, 2, 2, 1, 1]]
+
+
 @pytest.mark.parametrize(
     "name, options, says",
     [

@@ -306,7 +306,17 @@ def test_of_many_differences_the_number_is_said(posenc, write, study):
 
 @pytest.mark.parametrize(
     ("p", "text"),
-    [(0.0004, "p < .001"), (0.0123, "p = .012"), (0.1, "p = .10"), (0.349, "p = .35"), (0.999, "p = 1"), (1.0, "p = 1")],
+    [
+        (0.0004, "p < .001"),
+        (0.0123, "p = .012"),
+        (0.0496, "p = .0496"),
+        (0.0504, "p = .0504"),
+        (0.05, "p = .050"),
+        (0.1, "p = .10"),
+        (0.349, "p = .35"),
+        (0.999, "p = 1"),
+        (1.0, "p = 1"),
+    ],
 )
 def test_p_values_as_text(p, text):
     assert p_text(p) == text

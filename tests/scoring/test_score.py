@@ -262,6 +262,16 @@ def test_forced_sentences_are_part_of_the_decoding(posenc, trained):
         assert decoding.get("segments_forced", "") == forced
 
 
+def test_changed_options_of_the_model_are_part_of_the_decoding(posenc, trained):
+    for overrides in ("{}", "{'max_source_positions': 99}"):
+        logged = config(trained)
+        logged["common_eval"]["model_overrides"] = overrides
+        (trained / "test.out").write_text(generated(HYPOTHESES, config=logged))
+        assert scored(posenc, trained) == (0, "")
+        decoding = json.loads((trained / "score.json").read_text())["parts"]["test"]["decoding"]
+        assert decoding.get("model_overrides", "{}") == overrides
+
+
 @pytest.mark.parametrize("kind", ["reference", "output"])
 def test_text_that_is_not_utf8_is_one_line(posenc, trained, kind):
     path = {"reference": trained.parent / "test.sov", "output": trained / "test.out"}[kind]

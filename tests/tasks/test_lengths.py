@@ -14,6 +14,7 @@ from fairseq_posenc.host.generation.lengths import LengthEnsemble, OutputLengths
 from fairseq_posenc.host.generation.options import OutputLengthConfig
 from fairseq_posenc.host.models.layers.length_predictor import LengthPredictor
 from fairseq_posenc.host.tasks.translation import PositionTranslation, PositionTranslationConfig
+from fairseq_posenc.testing import models
 
 PAD, END, A, LONG = 1, 2, 4, 5  # words of the dictionary. "a" has one character, "long@@" has four
 CRITERION = "posenc_label_smoothed_cross_entropy"
@@ -356,3 +357,11 @@ def test_validation_controls_the_end_of_sentences(validating):
 def test_validation_refuses_predicted_tokens_for_a_model_that_counts_characters(validating):
     line = refusal(lambda: validating("ldpe:unit=char", length_from="predictor"))
     assert "the predictor counts tokens, but the model counts characters (unit=char)" in line
+
+
+def test_a_target_that_is_padded_to_a_bucket_has_its_length():
+    """With --num-batch-buckets, fairseq pads targets before it moves </s> to their beginning. The last </s> then remains."""
+    model = models.build(length_loss_weight=1.0)
+    plain = torch.tensor([[2, 5, 6, 7, 1], [2, 5, 6, 7, 8], [2, 1, 1, 1, 1]])
+    bucket = torch.tensor([[2, 5, 6, 7, 2, 1], [2, 5, 6, 7, 8, 2], [2, 2, 1, 1, 1, 1]])
+    assert model._target_lengths(plain).tolist() == model._target_lengths(bucket).tolist() == [3, 4, 0]

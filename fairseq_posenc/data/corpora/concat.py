@@ -73,6 +73,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.source == args.target or "lines" in (args.source, args.target):
+        raise PositionError(
+            f"concat: --source {args.source} --target {args.target}: the output files would have equal names. Expected two "
+            "different endings other than lines. Rename the input files."
+        )
     files = [find(Path(f"{args.input}.{language}")) for language in (args.source, args.target)]
     numbers = _numbers(args.sentences or args.mix, "--sentences" if args.sentences else "--mix", 1)
     if args.sentences and (args.seed is not None or args.epoch is not None):

@@ -25,6 +25,7 @@ from typing import IO
 from ...common.files import replace_file, unreadable, unwritable
 from ...common.messages import join, shorten
 from ...core import PositionError
+from ..side.outputs import Outputs
 from ..text import require_other_files
 
 LONGEST_LINE = 1 << 16  # maximum number of bytes of a line
@@ -113,8 +114,9 @@ def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) 
     None also raises PositionError, but the error message does not recommend the option --drop-empty.
     """
     kept = dropped = first = 0
-    with contextlib.ExitStack() as stack:
-        outs: list[IO[str]] = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in written]
+    with Outputs() as outputs, contextlib.ExitStack() as stack:  # after an error, earlier files are unchanged
+        partial = [outputs.partial(path) for path in written]
+        outs: list[IO[str]] = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in partial]
         for number, row in enumerate(aligned(files), 1):
             if all(row):
                 kept += 1
@@ -123,20 +125,18 @@ def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) 
             else:
                 dropped += 1
                 first = first or number
-    if dropped and not drop_empty:
-        for path in written:
-            path.unlink()
-        hint = (
-            "Correct the test set."
-            if drop_empty is None
-            else "To remove these pairs, use DROP_EMPTY=1 (posenc data parallel --drop-empty)."
-        )
-        raise PositionError(
-            f"{join([str(path) for path in files])}: {dropped:,} pairs have an empty side, the first is line {first}. "
-            f"Expected none. {hint}"
-        )
-    if not kept:
-        raise PositionError(f"{files[0]}: no sentences. Expected one sentence per line.")
+        if dropped and not drop_empty:
+            hint = (
+                "Correct the test set."
+                if drop_empty is None
+                else "To remove these pairs, use DROP_EMPTY=1 (posenc data parallel --drop-empty)."
+            )
+            raise PositionError(
+                f"{join([str(path) for path in files])}: {dropped:,} pairs have an empty side, the first is line {first}. "
+                f"Expected none. {hint}"
+            )
+        if not kept:
+            raise PositionError(f"{files[0]}: no sentences. Expected one sentence per line.")
     return kept, dropped
 
 

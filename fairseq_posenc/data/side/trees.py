@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -44,6 +45,12 @@ def convert(job: Job, workers: int = 1) -> int:
     if job.write_text:
         paths["text"] = job.text
     require_other_files(paths.values(), [job.trees], "Give another TEXT.")
+    earlier = side_file(job.text, "edges")
+    if "edges" not in job.kinds and earlier.exists():
+        print(
+            f"posenc: {earlier}: not changed, so its edges may belong to other trees. Remove the file, or write it with --edges.",
+            file=sys.stderr,
+        )
     with Outputs() as outputs, contextlib.ExitStack() as stack:
         files = {
             kind: stack.enter_context(outputs.partial(path).open("w", encoding="utf-8", newline="\n"))

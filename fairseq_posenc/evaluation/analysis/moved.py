@@ -28,6 +28,8 @@ _FEWEST = 50
 _BATCH = 32  # number of sentences
 # SentencePiece marks the beginning of each word. subword-nmt marks the end of each subword, except the last subword of a word
 _WORD_BEGIN, _WORD_GOES_ON = "▁", "@@"
+#: unknown words of references in fairseq, and here
+_ESCAPED, _UNKNOWN = "<<unk>>", "\ue000"
 _BUCKETS = ["1-4", "5-9", *moves.bucket_names()[1:]]
 
 
@@ -89,9 +91,10 @@ class Translator:
     def text(self, tokens: Tensor, reference: bool = False) -> str:
         """Return a sentence as text.
 
-        In a reference, <unk> becomes <<unk>>. Then an unknown word of the reference matches no <unk> of a hypothesis.
+        In a reference, <unk> becomes a character that no hypothesis contains. sacreBLEU splits <unk> and fairseq's <<unk>> into
+        several words, so that their parts would match.
         """
-        return self.target.string(tokens, self.joining, escape_unk=reference)
+        return self.target.string(tokens, self.joining, escape_unk=reference).replace(_ESCAPED, _UNKNOWN)
 
 
 def analyse(args: argparse.Namespace) -> Result:

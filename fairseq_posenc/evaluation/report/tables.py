@@ -144,7 +144,10 @@ def p_text(p: float) -> str:
         return "p < .001"
     if p >= 0.995:
         return "p = 1"
-    return f"p = {p:.3f}".replace("0.", ".") if p < 0.1 else f"p = {p:.2f}".replace("0.", ".")
+    digits = 2 if p >= 0.1 else 3
+    while round(p, digits) == 0.05 and p != 0.05:  # show on which side of the level of significance the number is
+        digits += 1
+    return f"p = {p:.{digits}f}".replace("0.", ".", 1)
 
 
 def conclusions(report: Report, digits: int = 1) -> list[str]:

@@ -113,6 +113,9 @@ def _settings(text: str) -> tuple[dict[str, Any], str | None]:
                 path = path.rpartition(os.pathsep)[0]  # the last path is the reranker, which only rescores
             forced = (config.get("task") or {}).get("segments_forced")
             more = {"segments_forced": forced} if forced else {}  # missing in the log of earlier versions
+            overrides = common.get("model_overrides", "{}")
+            if overrides != "{}":  # such as a larger table of positions
+                more["model_overrides"] = overrides
             return {**config["generation"], "post_process": common["post_process"], **more}, path
         except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError):
             continue  # another line with braces, or a setting that is not a literal

@@ -30,24 +30,33 @@ def newest(folder: Path, number: int, by: str) -> list[Path]:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """Return the last checkpoint without optimizer state. Each parameter is replaced by its mean over all checkpoints.
+    """Return the checkpoint with the most updates, without optimizer state. Each parameter is its mean over all checkpoints.
 
     The sums are computed in double precision. The specs and all integer tensors must be equal in all checkpoints.
     """
     sums: dict[str, Any] = {}
+    last: dict[str, Any] = {}
     for path in paths:
         state = load(path)
         model = state["model"]
+        last = state if not last or _updates(state) >= _updates(last) else last
         if not sums:
             first = model
         _require_same_model(paths[0], first, path, model)
         for name, tensor in _distinct(model).items():
             if tensor.is_floating_point():
                 sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+    model = last["model"]
     means = {name: (total / len(paths)).to(model[name].dtype) for name, total in sums.items()}
     with as_position_error(paths[-1]):
-        whole = for_inference(state)
+        whole = for_inference(last)
     return {**whole, "model": _restore_sharing(model, means), "averaged": [path.name for path in paths]}
+
+
+def _updates(state: dict[str, Any]) -> int:
+    """Return the number of updates of a checkpoint, or 0 if it is unknown."""
+    history = state.get("optimizer_history") or [{}]
+    return history[-1].get("num_updates", 0)
 
 
 def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, model: dict[str, Any]) -> None:
@@ -137,6 +146,8 @@ def run(args: argparse.Namespace) -> int:
     paths = _selected(args)
     if args.out.resolve() in [path.resolve() for path in paths]:
         raise PositionError(f"{args.out}: this is one of the checkpoints to read. Expected another name for the result.")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise PositionError("posenc average: a checkpoint is given twice. Expected different checkpoints. Give each one once.")
     state = average(paths)
     replace_file(args.out, lambda partial: torch.save(state, partial))
     print(f"{args.out}: the mean of {', '.join(path.name for path in paths)}")

@@ -216,6 +216,11 @@ class OutputLengths:
                 f"--max-len-a {generator.max_len_a:g}, --max-len-b {generator.max_len_b} and the model's --max-target-positions. "
                 "Increase --max-len-b (in validation: max_len_b of --eval-bleu-args), or request a shorter output."
             )
+        if self.eos == "exact" and self.target.name != "token" and generator.min_len > 1:
+            raise Refusal(
+                f"--length-eos exact: the unit of lengths is {self.target.name}, but --min-len {generator.min_len} is a number "
+                "of tokens. Expected no --min-len. Leave it out."
+            )
         if self.eos == "exact" and int(lengths.min()) < generator.min_len:
             raise Refusal(
                 f"--length-eos exact: the requested length is {int(lengths.min())}. Expected at least --min-len "

@@ -54,6 +54,10 @@ class ForcedSegments:
             raise Refusal(
                 f"{option} and output lengths both decide where a translation ends. Expected one. Leave one of them out."
             )
+        if generator.min_len > 1:
+            raise Refusal(
+                f"{option} and --min-len {generator.min_len} can contradict each other. Expected one. Leave one of them out."
+            )
         if not all(hasattr(model.encoder, "side_inputs") for model in models):
             raise Refusal(f"{option} works with models of this plugin only. Expected such a model. Leave the option out.")
         generator.model = SegmentEnsemble(models, self, generator).eval()

@@ -8,6 +8,7 @@ from typing import Any
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
+from ...core import Refusal
 from ..generation.lengths import OutputLengths, with_smallest_remaining
 from ..generation.segments import ForcedSegments
 
@@ -61,5 +62,10 @@ class OutputLengthTask(TranslationTask):
         prefix_tokens: Tensor | None = None,
         constraints: Any = None,
     ) -> Any:
+        if prefix_tokens is not None and self.segments.token:
+            raise Refusal(
+                f"--segments-forced {self.segments.token} and prefixes of the output can contradict each other. Expected one. "
+                "Leave --prefix-size or --segments-forced out."
+            )
         prefix_tokens = self.lengths.ask(sample, generator, prefix_tokens)
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)

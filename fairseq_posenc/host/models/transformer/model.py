@@ -227,8 +227,7 @@ class PositionTransformer(TransformerModel):
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, side_inputs)
         predictor = self.encoder.length_predictor
         if predictor is not None:
-            lengths = prev_output_tokens.ne(self.decoder.padding_idx).sum(1) - 1
-            encoder_out["loss.length"] = [predictor.loss(encoder_out, lengths)]
+            encoder_out["loss.length"] = [predictor.loss(encoder_out, self._target_lengths(prev_output_tokens))]
         return self.decoder(
             prev_output_tokens,
             encoder_out,
@@ -236,6 +235,15 @@ class PositionTransformer(TransformerModel):
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
         )
+
+    def _target_lengths(self, prev_output_tokens: Tensor) -> Tensor:
+        """Return the number of tokens of each target sentence without </s>: [B, T] -> [B].
+
+        prev_output_tokens begin with </s>. With --num-batch-buckets, shorter sentences also end with </s>.
+        """
+        last = prev_output_tokens.ne(self.decoder.padding_idx).sum(1, keepdim=True) - 1  # column of the last token
+        ends = prev_output_tokens.gather(1, last).eq(self.decoder.dictionary.eos()) & last.gt(0)
+        return (last - ends.long()).squeeze(1)
 
     def set_beam_size(self, beam_size: int) -> None:
         """Set the beam size. fairseq's generator calls this function, and then passes `beam_size` rows per sentence."""
