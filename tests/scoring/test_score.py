@@ -167,6 +167,20 @@ def test_a_second_part_joins_the_first_and_another_training_replaces_it(trained,
     assert "from another training run, so the scores of test are removed" in capsys.readouterr().err
 
 
+def test_a_training_with_another_learning_curve_replaces_the_scores(trained, capsys):
+    """A model that is trained again has equal settings, seed and updates, but other losses."""
+    reference, line = trained.parent / "test.sov", "epoch 001 | valid on 'valid' subset | loss {} | ppl 9 | num_updates {}\n"
+    (trained / "long.out").write_text((trained / "test.out").read_text())
+    kept = []
+    for part, curve in (("test", {100: 5.0}), ("long", {100: 5.0, 200: 4.0}), ("long", {100: 5.1, 200: 4.0})):
+        lines = (line.format(loss, updates) for updates, loss in curve.items())
+        (trained / "train.log").write_text("num. shared model params: 7 (num. trained: 7)\n" + "".join(lines))
+        assert main(["score", str(trained), f"{part}={reference}"]) == 0
+        kept.append(set(json.loads((trained / "score.json").read_text())["parts"]))
+    assert kept == [{"test"}, {"test", "long"}, {"long"}]
+    assert "from another training run, so the scores of test are removed" in capsys.readouterr().err
+
+
 def test_the_data_hash_follows_the_content(trained):
     data = trained.parent / "data"
     before = data_digest(data)

@@ -303,7 +303,8 @@ def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str,
     parts: dict[str, Any] = {}
     if path.is_file():
         earlier = record.read(path).model_dump(mode="json")
-        if all(earlier[key] == value for key, value in training.items() if key not in _MEASURED):
+        same = all(earlier[key] == value for key, value in training.items() if key not in _MEASURED)
+        if same and _same_curve(earlier["learning_curve"], training.get("learning_curve")):
             parts = earlier["parts"]
         elif removed := sorted(earlier["parts"].keys() - {part}):
             print(
@@ -313,6 +314,12 @@ def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str,
         scores = {**scores, "others": _with_earlier(earlier["parts"].get(part), part, scores, hypotheses, path)}
     written = record.write(path, {**training, "parts": {**parts, part: scores}})
     return written.parts[part]
+
+
+def _same_curve(earlier: list[list[float]] | None, found: list[list[float]] | None) -> bool:
+    """Return whether two learning curves have equal losses at common updates. Two trainings with equal settings differ."""
+    known = {updates: loss for updates, loss in earlier or []}
+    return all(known.get(updates, loss) == loss for updates, loss in found or [])
 
 
 def _with_earlier(
