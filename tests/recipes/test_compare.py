@@ -165,6 +165,7 @@ def test_defaults_follow_the_size_of_the_text(tmp_path, lines, updates, vocabula
         ({"UPDATES": "5", "EPOCHS": "5"}, "UPDATES=5 EPOCHS=5: cannot be combined"),
         ({"SCHEDULE": "polynomial_decay", "EPOCHS": "5"}, "SCHEDULE=polynomial_decay: not supported with EPOCHS. Use UPDATES"),
         ({"AVERAGE": "1"}, "AVERAGE=1: not allowed. Expected 0"),
+        ({"AVERAGE": "5", "EPOCHS": "5"}, "AVERAGE=5: not supported with EPOCHS"),
         ({"GPUS": "3"}, "UNITS=2: not divisible by the number of workers"),
         ({"TESTS": "news=x/n news.sub=x/m"}, "TESTS: news.sub begins with news and a dot, so that files of the two test sets"),
         ({"SOURCE": "pt BR"}, "SOURCE=pt BR: not allowed. Expected a language code"),
