@@ -113,12 +113,12 @@ def test_training_options_reach_fairseq():
     (words,) = of(
         "fairseq-train",
         commands(METHODS="none", SIZE="big", GPUS="4", LAYERS="3", OPTIMIZER="adafactor", SCHEDULE="fixed", EPOCHS="7",
-                 WARMUP="5", SMOOTHING="0", PRECISION="bf16", AVERAGE="5"),
+                 WARMUP="5", SMOOTHING="0", PRECISION="bf16"),
     )  # fmt: skip
     expected = {
         "--arch": "posenc_transformer_big", "--encoder-layers": "3", "--decoder-layers": "3", "--optimizer": "adafactor",
         "--lr-scheduler": "fixed", "--max-epoch": "7", "--warmup-updates": "5", "--label-smoothing": "0", "--max-tokens": "2048",
-        "--update-freq": "4", "--keep-interval-updates": "5",
+        "--update-freq": "4", "--keep-interval-updates": "1",
     }  # fmt: skip
     assert {name: value(words, name) for name in expected} == expected and "--bf16" in words and "--adam-betas" not in words
 
