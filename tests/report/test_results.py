@@ -38,11 +38,16 @@ def test_every_archive_has_a_report():
     assert archives == {path.parent for path in ROOT.glob(f"results/**/{archive.SENTENCES}")}
 
 
+def left_out() -> list[str]:
+    """Return the patterns of files that Git ignores, because the stored command of their folder makes them."""
+    lines = (ROOT / "results" / ".gitignore").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
 def test_results_are_small():
     """The stored files must stay small. Files that Git ignores are not counted."""
-    left_out = (ROOT / "results" / ".gitignore").read_text(encoding="utf-8").split()
     files = [path for path in (ROOT / "results").rglob("*") if path.is_file()]
-    files = [path for path in files if not any(path.match(pattern) for pattern in left_out)]
+    files = [path for path in files if not any(path.match(pattern) for pattern in left_out())]
     assert len(files) < 250 and sum(path.stat().st_size for path in files) < 6 * 2**20
 
 
@@ -57,7 +62,8 @@ def test_committed_report(command, tmp_path, monkeypatch):
     made = [path for path in tmp_path.iterdir() if path.suffix in (".md", ".csv")]
     assert {path.suffix for path in made} == {".md", ".csv"}
     for path in made:
-        assert path.read_text(encoding="utf-8") == (ROOT / folder / path.name).read_text(encoding="utf-8"), path.name
+        if path.name not in left_out():
+            assert path.read_text(encoding="utf-8") == (ROOT / folder / path.name).read_text(encoding="utf-8"), path.name
     pictures = {path.name for path in tmp_path.glob("*.png")}
     assert pictures == {path.name for path in (ROOT / folder).glob("*.png")}
 
