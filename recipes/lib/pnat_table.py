@@ -2,9 +2,11 @@
 
 pnat_table.py OUT ROW...
 
-Writes OUT/table.md and OUT/table.csv, and prints the Markdown table. A row contains the means over its training seeds. Each seed
-has a folder in OUT/ROW. With three or more seeds, BLEU has a 95 % interval. The difference to the first ROW then has a 95 %
-interval and the p-value of Welch's t test after Holm's correction. The speeds are measured by decoding one sentence at a time.
+Writes OUT/table.md and OUT/table.csv, and prints table.md. A row contains the means over its training seeds. Each seed has a
+folder in OUT/ROW. If a seed has a folder but no scores, the program fails. If a row has fewer seeds than other rows, a sentence
+in table.md names the row and its seeds. With three or more seeds, BLEU has a 95 % interval. The difference to the first ROW then
+has a 95 % interval and the p-value of Welch's t test after Holm's correction. The speeds are measured by decoding one sentence at
+a time.
 OUT/measured.json contains the accuracies and speeds of all runs, so that the table can be written without the logs.
 """
 
@@ -30,7 +32,7 @@ ACCURACIES = {
     "order_accuracy": "order of pairs %",
     "near_order_accuracy": "of near pairs %",
 }
-PARAMETERS, BLEU, SPEED, FASTER = "parameters", "BLEU", "sentences/s", "times the teacher"
+SEEDS, PARAMETERS, BLEU, SPEED, FASTER = "seeds", "parameters", "BLEU", "sentences/s", "times the teacher"
 #: statistics over seeds -> their columns in the CSV file
 LIMITS = {"low": "BLEU low", "high": "BLEU high"}
 DIFFERENCE = {
@@ -60,16 +62,17 @@ def main(out: str, *rows: str) -> None:
         name: [{**of(scores[folder]), **measured[str(folder.relative_to(out))]} for folder in found]
         for name, found in runs.items()
     }
-    table = [{"model": name, **mean(found), PARAMETERS: found[0][PARAMETERS]} for name, found in values.items()]
+    table = [
+        {"model": name, **mean(found), PARAMETERS: found[0][PARAMETERS], SEEDS: len(found)} for name, found in values.items()
+    ]
     for row, found in zip(table[1:], over_seeds([[one[BLEU] for one in values[name]] for name in rows])):
         row.update(found)
     for row in table:
         row[FASTER] = round(row[SPEED] / table[0][SPEED], 2) if SPEED in row and SPEED in table[0] else None
     rest = [*list(PARTS.values())[1:], *ACCURACIES.values(), SPEED, FASTER]
     teacher = scores[folders["teacher"]]
-    seeds = sorted({scores[folder].seed for name, found in runs.items() if name != "teacher" for folder in found})
-    shown = f"seed {teacher.seed}" if seeds == [teacher.seed] else f"means over the seeds {', '.join(map(str, seeds))}"
-    first = f"# PNAT and its teacher\n\n{teacher.parts['test'].sentences} test sentences, {shown}."
+    seeds = of_seeds(teacher.seed, {name: [scores[folder].seed for folder in runs[name]] for name in rows})
+    first = f"# PNAT and its teacher\n\n{teacher.parts['test'].sentences} test sentences, {seeds}"
     text = tabulate(
         [
             [row["model"], f"{row[PARAMETERS]:,}", bleu(row), difference(row), *(row.get(column) for column in rest)]
@@ -81,11 +84,12 @@ def main(out: str, *rows: str) -> None:
         disable_numparse=[1, 2, 3],
         colalign=["left", *["right"] * (3 + len(rest))],
     )
-    (Path(out) / "table.md").write_text(f"{first}\n\n{text}\n", encoding="utf-8")
-    columns = ["model", PARAMETERS, BLEU, *LIMITS.values(), *DIFFERENCE.values(), *rest]
+    text = f"{first}\n\n{text}\n"
+    (Path(out) / "table.md").write_text(text, encoding="utf-8")
+    columns = ["model", SEEDS, PARAMETERS, BLEU, *LIMITS.values(), *DIFFERENCE.values(), *rest]
     with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([columns, *([row.get(column) for column in columns] for row in table)])
-    print(text)
+    print(text, end="")
 
 
 def runs_of(folder: Path, scored: Collection[Path]) -> list[Path]:
@@ -95,6 +99,20 @@ def runs_of(folder: Path, scored: Collection[Path]) -> list[Path]:
     """
     found = {*folder.glob("seed*"), *(run for run in scored if run.parent == folder)}
     return sorted(found, key=lambda run: int(run.name.removeprefix("seed"))) or [folder]
+
+
+def of_seeds(teacher: int, rows: dict[str, list[int]]) -> str:
+    """Return the part of a sentence that names the training seeds, and a sentence about rows that lack some of these seeds."""
+    seeds = sorted({seed for found in rows.values() for seed in found})
+    if seeds == [teacher]:
+        return f"seed {teacher}."
+    lacking = [f"{name} ({named(found)})" for name, found in rows.items() if len(found) < len(seeds)]
+    more = f" Rows with fewer seeds: {'; '.join(lacking)}." if lacking else ""
+    return f"means over the {named(seeds)}.{more}"
+
+
+def named(seeds: list[int]) -> str:
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
 def over_seeds(scores: list[list[float]]) -> list[dict]:

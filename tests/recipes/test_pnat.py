@@ -149,6 +149,23 @@ def test_a_row_is_the_mean_over_its_seeds(tmp_path):
     assert (out / "table.csv").read_text() == before
 
 
+def test_a_row_of_fewer_seeds_than_others_is_named(tmp_path):
+    out, records = tmp_path / "out", archive.read(ROOT / "results" / "pnat" / "language")
+    out.mkdir()
+    finished = ["teacher", "nat/seed1", "nat/seed2", "pnat/seed1"]
+    archive.write(out, {run: records[run] for run in finished})
+    helper("pnat_table.py", out, "nat", "pnat")
+    expected = "300 test sentences, means over the seeds 1, 2. Rows with fewer seeds: pnat (seed 1).\n"
+    assert expected in (out / "table.md").read_text()
+    with (out / "table.csv").open() as file:
+        assert [(row["model"], row["seeds"]) for row in csv.DictReader(file)] == [("teacher", "1"), ("nat", "2"), ("pnat", "1")]
+    (out / "pnat" / "seed2").mkdir(parents=True)  # this seed has begun, and is not finished
+    before = (out / "table.csv").read_text()
+    error = helper("pnat_table.py", out, "nat", "pnat", status=1)
+    assert "pnat/seed2/score.json: no such file. Run the stage score first." in error
+    assert (out / "table.csv").read_text() == before
+
+
 def test_rows_of_three_seeds_have_intervals_and_tests():
     over_seeds = runpy.run_path(str(LIB / "pnat_table.py"))["over_seeds"]
     first, second, third = [80.0, 81.0, 83.5], [86.0, 85.0, 88.0, 87.0], [82.0, 79.0, 85.5]
