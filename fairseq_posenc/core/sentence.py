@@ -17,7 +17,8 @@ END_RELATION, UNKNOWN_RELATION, FIRST_RELATION = 2, 3, 4
 class Sentence:
     """One source sentence of n words and S tokens, with the content of its side files. Word indices begin with 0.
 
-    `</s>` is the last word, n-1. In trees and graphs, it is a child of the root. A field is None if its side file is missing.
+    `</s>` is the last word, n-1. In trees and graphs, it is a child of the root. A field is None if its side file is missing. A
+    word has no token if SentencePiece deletes all its characters.
     """
 
     words: np.ndarray  # [S], the word index of every token

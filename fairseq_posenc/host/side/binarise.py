@@ -9,7 +9,7 @@ files contain one row per sentence:
     edges [3 m]    three numbers for each of m edges: index of the start word, index of the end word, index of the label. Word
                    indices are counted from 1. If the end word is a root, the index of the start word is 0
     order [n]      original word index at each position of the reordered sentence, counted from 0
-    words [S]      word index of each token, counted from 0
+    words [S]      word index of each token, counted from 0. A word has no token if SentencePiece deletes all its characters
 """
 
 from __future__ import annotations
@@ -305,14 +305,15 @@ def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, _Unknown]:
     unknown = _no_labels()
     encoder = _Encoder(settings, unknown)
     for number, lines in sentences:
-        words, subwords = len(lines["text"].split()), lines["subwords"].split()
+        text, subwords = lines["text"].split(), lines["subwords"].split()
+        words = len(text)
         path = part.subwords
         try:
             if WORDS in lines:
                 path = side_file(part.subwords, WORDS)
                 of_tokens = files.parse_words(lines[WORDS], len(subwords), words)
             else:
-                of_tokens = files.check_words(SUBWORDS[settings.subwords](subwords), words)
+                of_tokens = SUBWORDS[settings.subwords](subwords, text)
             made[WORDS].append([*(word - 1 for word in of_tokens), words])
             root = None
             for kind in settings.kinds:

@@ -135,6 +135,12 @@ def test_rows_of_an_earlier_version_that_do_not_fit(data, kind, rows, words):
     assert words in refused(data)
 
 
+def test_a_word_without_tokens_in_rows_of_an_earlier_version(data):
+    write_rows(data, "words", [[0, 1, 2, 3, 4, 4, 5, 9], [0, 0, 0, 1], [0]])
+    checksums.file_of(data).unlink()
+    assert "words.idx, sentence 1: 8 tokens, fewer than words. Expected at least one token per word" in refused(data, ["edges"])
+
+
 def test_side_files_of_another_language(corpus, data):
     """The side files of the other language have the same number of sentences, and the same number of words per sentence."""
     other = corpus.write(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fairseq_posenc.data.side import files, orders, words
 from fairseq_posenc.data.side.files import Fault, SideError
 
-from .conftest import EDGES, HEADS, ORDER, RELATIONS, SUBWORDS
+from .conftest import EDGES, HEADS, ORDER, RELATIONS, SUBWORDS, WORDS
 
 WRONG = [
     (files.parse_heads, "2 0", 3, "SIDE-LEN", "2 heads for the 3 words"),
@@ -113,23 +113,23 @@ def test_a_tree_is_what_leads_to_one_root(heads):
 
 
 @pytest.mark.parametrize(
-    "scheme, line, expected",
+    "scheme, line, text, expected",
     [
-        ("none", "a b c", [1, 2, 3]),
-        ("subword_nmt", SUBWORDS, [1, 2, 3, 4, 5, 5, 6]),
-        ("subword_nmt", "a@@ b@@ c d", [1, 1, 1, 2]),
-        ("sentencepiece", "▁The ▁c at ▁ch as ed", [1, 2, 2, 3, 3, 3]),
-        ("sentencepiece", "The ▁ cat", [1, 2, 2]),
-        ("sentencepiece", "", []),
+        ("none", "a b c", "a b c", [1, 2, 3]),
+        ("subword_nmt", SUBWORDS, WORDS, [1, 2, 3, 4, 5, 5, 6]),
+        ("subword_nmt", "a@@ b@@ c d", "abc d", [1, 1, 1, 2]),
+        ("sentencepiece", "▁The ▁c at ▁ch as ed", "The cat chased", [1, 2, 2, 3, 3, 3]),
+        ("sentencepiece", "The ▁ cat", "The cat", [1, 2, 2]),
+        ("sentencepiece", "", "", []),
     ],
 )
-def test_words_of_subwords(scheme, line, expected):
-    assert words.SUBWORDS[scheme](line.split()) == expected
+def test_words_of_subwords(scheme, line, text, expected):
+    assert words.SUBWORDS[scheme](line.split(), text.split()) == expected
 
 
 def test_a_piece_of_several_words_is_refused():
     with pytest.raises(Fault, match="several words"):
-        words.SUBWORDS["sentencepiece"](["▁of▁the"])
+        words.SUBWORDS["sentencepiece"](["▁of▁the"], ["of", "the"])
 
 
 # --- orders ---
