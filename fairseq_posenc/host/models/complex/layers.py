@@ -24,7 +24,8 @@ class ComplexAttention(Attention):
     Equation: A_ts = |sum_c q_tc k_sc| / sqrt(2 d_h), with complex q and k, and the sum over channels c. With `conjugate`, k is
         conjugated.
     Shapes: query [B, T, 2C], key [B, S, 2C'] -> output [B, T, 2C] and weights [B, H, T, S].
-    Source: Wang et al. (2020), and the translation model of iclr-complex-order/complex-order, which does not conjugate k.
+    Source: Wang et al. (2020), whose equation 14 conjugates k, and the translation model of iclr-complex-order/complex-order,
+        which does not conjugate k.
     Cost: two products of queries and keys, each of twice the width, instead of one product. All scores are stored.
     """
 

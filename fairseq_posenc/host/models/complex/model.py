@@ -76,7 +76,8 @@ class ComplexTransformer(PositionTransformer):
         super().add_args(parser)
         parser.add_argument(
             "--conjugate-scores", action="store_true",
-            help="scores of queries and conjugate keys, which depend on distances (default: the keys themselves, as the authors)",
+            help="scores with conjugate keys, as in the paper, which depend on distances "
+            "(default: keys without conjugation, as in the authors' code)",
         )  # fmt: skip
 
     @classmethod
