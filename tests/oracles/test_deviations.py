@@ -40,7 +40,7 @@ SAYS = {
         "keeps 1/√(d_h), which the authors' code omits",
         "The encoder's sum is symmetric",
         "The paper has increments=relu and weights=true",
-        "extension of this project and unverified",
+        "In equation 7, the bias of later keys has the opposite sign",
     ],
     "cai_lam": [
         "from the query to the key",
@@ -49,8 +49,9 @@ SAYS = {
         "The authors' graphs are connected",
     ],
     "cape": ["multiplies the jitter by the factor a"],
-    "carope": ["Without b, training cannot start as rope", "is unverified", "The encoder is an extension of this project"],
-    "cope": ["scale=code", "authors' repository divides q_t · e by √(d_h) by default"],
+    "carope": ["Without b, training cannot start as rope", "no initial W", "The encoder is an extension of this project"],
+    "complex": ["as appendix C suggests", "normal initial frequencies with standard deviation 0.02"],
+    "cope": ["scale=code", "authors' repository divides q_t · e by √(d_h) by default", "--cope-shared"],
     "dape": [
         "The authors mask only the input",
         "The authors' network has a leaky ReLU",
@@ -109,7 +110,7 @@ SAYS = {
         "all positions are below N",
     ],
     "rel_proj": ["There is no paper", "The released model has 1024", "Inkling normalises queries and keys"],
-    "rope": ["unverified: only a summary was read", "The authors call this method multiplicative GRAPE"],
+    "rope": ["section 6.1 and the code in appendix D", "The authors call this method multiplicative GRAPE"],
     "rope_scaled": [
         "yarn's ramp is linear in the index i of the pair",
         "starts (wavelength L_0/32) is rounded down",

@@ -21,17 +21,19 @@ class ComplexEmbedding(PositionMethod):
         parts, followed by all imaginary parts. For token $u$, $r_k$ is the amplitude, $w_k$ is the frequency and $\theta_k$
         is the initial phase. Wang et al. (2020).
     Shapes: embed [B, T, C] -> [B, T, C].
-    Source: Wang, Zhao, Lioma, Li, Zhang and Simonsen (2020), adapted to a real-valued model. Code:
+    Source: Wang, Zhao, Lioma, Li, Zhang and Simonsen (2020), equation 5 and appendix C, adapted to a real-valued model. Code:
         iclr-complex-order/complex-order.
     Deviations:
         * The two halves of the model's embedding are the real and imaginary parts of $r \exp(i \theta)$.
         * Amplitudes and initial phases are therefore learned as Cartesian coordinates. They add no parameters to the embedding.
-        * Real and imaginary parts are concatenated for a real-valued Transformer.
+        * Real and imaginary parts are concatenated for a real-valued Transformer, as appendix C suggests.
         * The authors' translation model is complex-valued throughout. The architecture posenc_complex_transformer implements this
           model.
         * The authors' translation model learns no frequencies (learned=false) and no initial phases.
-        * With frequencies=word, initial frequencies are random in the range of the sinusoids' frequencies. The authors' initial
-          values are unverified.
+        * Initial frequencies are the frequencies of sinusoids, as in the authors' code for translation and for classification.
+          In the code of appendix C, initial frequencies are standard normal.
+        * With frequencies=word, initial frequencies are random in the range of the sinusoids' frequencies. The authors' language
+          model has normal initial frequencies with standard deviation 0.02.
     Cost: V d / 2 parameters per stack for a dictionary of V tokens. With frequencies=word, V parameters. With
         frequencies=dimension, d / 2 parameters. With learned=false, no parameters. Each token
         takes d / 2 products of complex numbers.
@@ -60,7 +62,7 @@ class ComplexEmbedding(PositionMethod):
         learnable=True,
         recurring=False,
         extrapolation="runs",
-        evidence="reconstruction",
+        evidence="paper",
         sites=("encoder", "decoder"),
         parameters="learned * (1 if frequencies == 'dimension' else V) * (1 if frequencies == 'word' else d // 2)",
         survey_parameters="2 n d",

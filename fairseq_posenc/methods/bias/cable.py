@@ -88,15 +88,16 @@ class Cable(RunningSum):
         the hidden state of token $j$. Veisi et al. (2025). $f$ is softplus, or ReLU with `increments=relu`. $g_t$ is 1, or
         $\operatorname{softplus}(v \cdot x_t + c)$ with `weights=true`, with $v$ and $c$ learned.
     Shapes: bias -> [B, H, T, S].
-    Source: Veisi, Amirzadeh and Mansourian (2025). Code: axiomlab/Cable.
+    Source: Veisi, Amirzadeh and Mansourian (2025), equations 2 to 7. Code: axiomlab/Cable.
     Deviations:
         * The default is the authors' first code. The paper has increments=relu and weights=true. Its ablation without the weights
           has increments=relu.
         * The initial w and v are normal with standard deviation $1 / \sqrt{d}$. The authors' models have 0.02.
         * The product of queries and keys keeps $1/\sqrt{d_h}$, which the authors' code omits. In the authors'
           code, the divisor of this product is always 1.
-        * The encoder is an extension of this project and unverified. The authors also report an encoder, but this project's
-          encoder was not compared with it.
+        * The encoder is an extension of this project. The authors also train encoders (section 5.5), but their code has no
+          encoder. The paper discusses only keys up to the query. In equation 7, the bias of later keys has the opposite sign.
+        * The equations of the paper have no b and no c. The authors' code has b.
         * The encoder's sum is symmetric. If query and key exchange their places, the sum contains the same tokens.
     Cost: L (d h + h) parameters per stack, and twice as many with weights=true. Each layer computes running sums [B, H, S].
         Decoding caches these sums.

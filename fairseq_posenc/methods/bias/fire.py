@@ -33,7 +33,8 @@ class Fire(PositionMethod):
         * By default, layers share one network, which is the paper's variant FIRE-S. With share=none, the method is the paper's
           FIRE, with one network per layer.
         * 1e-6 is added to the denominator, as in all copies of the code that were read.
-        * The network has one hidden layer, as in these copies. According to another source, the paper has two.
+        * The network has one hidden layer of 32 units, as in these copies. According to ReaLLMASIC/ReaLLM-Forge, the code in the
+          paper has one, too. Another source says that the paper has two. The number in the paper's experiments is unverified.
         * Scores are relative only below the threshold T. Beyond T, they also depend on the position of the query.
         * Encoder and cross-attention are extensions of this project. There, |s-t| does not distinguish left from right.
     Cost: w (h + 2) + h + 2 parameters per network of width w. If no query position exceeds the threshold, the network runs on

@@ -60,6 +60,8 @@ class SynthesizerRandom(_Synthesizer):
           projection instead.
         * The table has n rows and n columns, where n is the maximum length. In mixtures, the table of mesh-tensorflow has 512
           rows and 512 columns.
+        * With mix=plus_alpha, the heads of a layer share $a$, as in mesh-tensorflow. According to a public description, each head
+          of the paper has its own weights.
         * Cross-attention has ordinary scores, because mesh-tensorflow defines the method for self-attention only.
     Cost: L h n^2 parameters per stack. mix=none has no projections of queries and keys, which saves 2 d^2 + 2 d parameters per
         layer.
@@ -106,8 +108,8 @@ class SynthesizerFactorised(_Synthesizer):
     Shapes: bias -> [1, H, T, S]. rescale [B, H, T, S] -> same.
     Source: Tay et al. (2021). Code: mesh-tensorflow.
     Deviations:
-        * According to other sources, the paper has rank 8. mesh-tensorflow has rank 16, and draws both factors from the standard
-          normal distribution. Here, initial scores are close to 0.
+        * The default rank is 8, as in the paper. mesh-tensorflow has rank 16, and draws both factors from the standard normal
+          distribution. Here, initial scores are close to 0.
         * In a mixture, $q_t \cdot k_s$ is divided by $\sqrt{d_h}$.
         * mesh-tensorflow mixes $q_t \cdot k_s$ only with full tables, not with factors.
         * Cross-attention has ordinary scores, because mesh-tensorflow defines the method for self-attention only.

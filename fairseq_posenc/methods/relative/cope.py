@@ -27,8 +27,10 @@ class ContextualPositions(PositionMethod):
         * q_t . e is added unscaled, as in the paper's appendix and x-transformers.
         * The authors' repository divides $q_t \cdot e$ by $\sqrt{d_h}$ by default (scale=code). With the repository's option
           --cope-nodiv, the product is not divided (scale=paper).
-        * The default number of positions (64) is unverified.
-        * By default, each layer has its own table. This is unverified.
+        * The default number of positions is 64. According to a public review, the paper's language models have 64 positions for
+          texts of 1024 tokens. The default of the authors' repository is the maximum length plus 1.
+        * Heads share a table, and each layer has its own table, as in the authors' repository. With the repository's option
+          --cope-shared, layers share the table (share=all).
         * The encoder is an experimental extension of this project. It has one table per direction.
         * Cross-attention is an experimental extension of this project. In cross-attention, a contextual position is the sum of
           the gates from the key to the last source token.

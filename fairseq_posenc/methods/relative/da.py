@@ -21,7 +21,8 @@ class DistanceAware(PositionMethod):
     Source: Wu, Wu and Huang (2021), abstract. Survey.
     Deviations:
         * The method is reconstructed from the survey, because the paper could not be read.
-        * The place of the factor $1/\sqrt{d_h}$, the initial values, and the sharing between layers are unverified.
+        * The factor $1/\sqrt{d_h}$ has the same place as in a public summary of the paper. The initial values and the sharing
+          between layers are unverified.
         * Every layer has its own w and v. Both start near 0, where c = 1.
         * Scores do not depend on the direction.
         * The survey counts the parameters of one layer.

@@ -95,7 +95,8 @@ class ContextRope(ContentRotation):
           W = 0 gives f = 0.59.
         * x is the input of the attention, and each layer has its own W. The paper calls x the embedding of a token, and does not
           state whether layers share W.
-        * start=paper has no b. Its initial W, which is normal with standard deviation 0.02, is unverified.
+        * start=paper has no b. The paper gives no initial W. Here, W is normal with standard deviation 0.02, as in GPT-2. The
+          paper trains with the settings of GPT-2.
         * Padding adds no angle.
         * The encoder is an extension of this project: sums run from the left. The angle between two tokens is the sum of the
           angles of the later token and of all tokens between both tokens. If the key is the later token, the angle is negative.

@@ -59,9 +59,9 @@ class Rope(PositionMethod):
         the frequency is $\mathrm{base}^{-2i/d_r} \exp(p_i/16)$, with a parameter $p_i$. The initial value of $p_i$ is 0, so the
         initial frequencies are the fixed frequencies.
     Shapes: rotate [B, H, T, D] -> same.
-    Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, unverified: only a summary was read.
-        cutoff: the lower bound of the frequencies in Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and the
-        authors' code. The authors call this method multiplicative GRAPE.
+    Source: Su et al. (2021). keep: Barbero et al. (2025), p-RoPE, section 6.1 and the code in appendix D. cutoff: the lower bound
+        of the frequencies in Hua et al. (2024). frequencies=learned: Zhang et al. (2026) and the authors' code. The authors call
+        this method multiplicative GRAPE.
     Deviations:
         * The default layout is the layout of GPT-NeoX. It differs from the authors' layout by a fixed permutation of channels.
         * Cross-attention is an extension of this project: target positions rotate queries, source positions rotate keys.
