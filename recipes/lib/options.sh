@@ -14,7 +14,7 @@
 # language       a language code, such as en, pt-BR or zh_Hans
 # text           anything
 # wholes:MIN, decimals, fractions, choices:A,B: a list of such values, separated by blanks. With a `?` at the end of a kind, an
-# empty value is allowed and does not mean the default.
+# empty value is allowed and does not mean the default. A list must not contain equal values, such as 1e-3 and 0.001.
 #
 # Values are checked with regular expressions before they are used in ((...)), because bash would run commands in $(...) there.
 # shellcheck shell=bash
@@ -65,7 +65,8 @@ option() { # NAME KIND DEFAULT HELP
 }
 
 require_kind() { # NAME KIND VALUE
-  local name=$1 kind=${2%%:*} limit=${2#*:} value=$3 subject item items LC_ALL=C
+  local name=$1 kind=${2%%:*} limit=${2#*:} value=$3 subject item items number LC_ALL=C
+  local -A earlier=() # values of a list: number -> the earlier item with this number
   subject="$name=${value//$'\n'/ }: not allowed. Expected"
   case $kind in
     text) return 0 ;;
@@ -85,6 +86,11 @@ require_kind() { # NAME KIND VALUE
       language) [[ $item =~ ^[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*$ ]] || fail "$subject a language code, such as en or pt-BR." ;;
       choice) [[ $item != *,* && ,$limit, == *,"$item",* ]] || fail "$subject one of: ${limit//,/ }." ;;
     esac
+    number=$item
+    [[ $kind != decimal && $kind != fraction ]] || printf -v number %.16e "$item" # all digits of a 64-bit number
+    [[ -z ${earlier[$number]+set} ]] ||
+      fail "$name=${value//$'\n'/ }: ${earlier[$number]} and $item are equal. Expected different values. Remove one of the two."
+    earlier[$number]=$item
   done
 }
 

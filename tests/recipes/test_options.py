@@ -81,6 +81,33 @@ def test_a_text_that_is_not_a_number_is_refused_by_every_kind(value):
         assert f"{name}={value}: not allowed" in refused(done)
 
 
+@pytest.mark.parametrize(
+    "recipe, name, values, equal",
+    [
+        ("compare", "LR", "1e-3 5e-4 0.001", "1e-3 and 0.001"),
+        ("compare", "LR", "1e-3\n1e-3", "1e-3 and 1e-3"),
+        ("compare", "LR", "10e-4 1E-3", "10e-4 and 1E-3"),
+        ("compare", "DROPOUT", "0.1 .1", "0.1 and .1"),
+        ("compare", "SMOOTHING", "0 0.1 0.", "0 and 0."),
+        ("compare", "LAYERS", "3 6 3", "3 and 3"),
+        ("compare", "WARMUP", "0 0", "0 and 0"),
+        ("quickstart", "SEEDS", "1 2 1", "1 and 1"),
+        ("studies/lengths", "RATIOS", "1 1.0", "1 and 1.0"),
+        ("studies/concatenation", "CONDITIONS", "L1 L1", "L1 and L1"),
+    ],
+)
+def test_equal_values_of_a_list_are_refused(recipe, name, values, equal):
+    line = refused(run(recipe, f"{name}={values}"))
+    assert line.endswith(
+        f"{name}={values.replace(chr(10), ' ')}: {equal} are equal. Expected different values. Remove one of the two.\n"
+    )
+
+
+@pytest.mark.parametrize("values", ["1e-3 1e-4", "0.1 0.10000000001", "1e-99 1e-98", "1 10 100 0"])
+def test_different_values_of_a_list_are_allowed(values):
+    assert run("compare", f"LR={values}", "train").stdout.count("fairseq-train") == 5 * len(values.split())
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_name_that_is_not_an_option_is_refused_with_the_nearest(recipe):
     own = options_of(recipe, **NEEDED.get(recipe, {}))
