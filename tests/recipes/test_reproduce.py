@@ -174,6 +174,15 @@ def test_another_experiment_is_not_a_repetition(committed, capsys):
     assert line.startswith("Not a repetition: parameters (") and "settings.dropout (0.1 and 0.25)" in line
 
 
+def test_a_repetition_that_did_not_end_is_one_line(committed, capsys):
+    content = committed()
+    committed(settings={**content["settings"], "patience": 10}, ended=False)
+    assert verify() == 2
+    assert capsys.readouterr().err.startswith(
+        "posenc: run: the training run did not end. Expected a training run that has ended."
+    )
+
+
 def test_another_version_is_named(committed, capsys):
     content = committed()
     committed(versions={**content["versions"], "torch": "9.9"})

@@ -303,6 +303,33 @@ def test_trainings_that_stop_early_may_have_other_numbers_of_updates(posenc, wri
     assert status == 0 and "700 to 900 updates, until 10 validations without a smaller loss or 8000 updates" in printed
 
 
+def unfinished(spec, seed=1, ended=False, **fields):
+    return record(spec, seed, updates=300, ended=ended, settings={"patience": 10, "max_update": 8000}, **fields)
+
+
+def test_a_run_that_did_not_end_is_not_run(posenc, write):
+    done = [{**unfinished(spec, seed, ended), "updates": 700} for spec, seed, ended in (("none", 1, True), ("none", 2, None))]
+    folder = write(*done, unfinished("none", 3, bleu=1.0), unfinished("t5", bleu=2.0))
+    status, printed, _ = posenc("report", folder)
+    rows = {cells(line)[0]: cells(line)[1:3] for line in printed.splitlines() if line.startswith("|")}
+    assert status == 0 and rows["none"] == ["2", "40.0"] and rows["t5"] == ["not run", "not run"]
+    assert "; 700 updates, until 10 validations" in printed
+    names = "none with seed 3 (300 updates), t5 with seed 1 (300 updates)"
+    assert f"* training runs that did not end are left out: {names}\n" in printed
+
+
+def test_runs_that_did_not_end_have_no_report(posenc, write):
+    status, _, error = posenc("report", write(unfinished("none"), unfinished("t5")))
+    assert status == 2 and error.startswith("posenc: none with seed 1 (300 updates), t5 with seed 1 (300 updates): ")
+    assert "training did not end. Expected at least one training run that has ended." in error and error.count("\n") == 1
+
+
+def test_only_runs_with_patience_must_have_ended(posenc, write):
+    """The numbers of updates of all other runs must be equal, and the report contains this number."""
+    status, printed, _ = posenc("report", write(record("none", ended=False), record("t5", ended=True)))
+    assert status == 0 and "not run" not in printed
+
+
 def test_rows_may_name_sites(posenc, write):
     """The report prints the rows in the given order. A row without training runs is named like a row with training runs."""
     mixed = {**record("t5"), "method": {"encoder": "t5", "decoder": "none", "cross": "none"}, "signature": {}}

@@ -152,6 +152,15 @@ def test_runs_of_other_data_or_settings_are_refused(runs, capsys):
     assert "ldpe and sinusoidal differ in data (9f3c and other), settings.lr ([0.003] and [0.1]). Expected" in error
 
 
+def test_a_row_of_a_run_that_did_not_end_is_named(runs, capsys):
+    settings = {"lr": [0.003], "cpu": True, "patience": 10}
+    both = [record("ldpe", 0, settings=settings, ended=False), record("lrpe", 1, settings=settings, ended=True)]
+    assert main(["report", str(runs(*both)), "--view", "lengths"]) == 0
+    first = capsys.readouterr().out.split("##")[1]
+    rows = [line.split("|")[1].strip() for line in first.splitlines() if line.startswith("|")][2:]
+    assert rows == ["ldpe (training did not end)", "lrpe"]
+
+
 def test_runs_without_requested_lengths_may_have_other_settings(runs):
     assert main(["report", str(runs(record("ldpe", 0), made_up("t5", data="other"))), "--view", "lengths"]) == 0
 

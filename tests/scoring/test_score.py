@@ -25,6 +25,7 @@ LOG = """
 2026-01-01 10:00:03 | INFO | train_inner | epoch 002: 150 / 99 loss=8, ppl=256, wps=7000.2, ups=1, num_updates=150, wall=9
 2026-01-01 10:00:03 | INFO | train | epoch 002 | loss 8 | wps 1 | ups 1 | num_updates 150
 """
+DONE = "2026-01-01 10:00:04 | INFO | fairseq_cli.train | done training in 7.4 seconds\n"
 
 
 def generated(hypotheses, order=(2, 0, 1), config="", targets=REFERENCES):
@@ -181,6 +182,25 @@ def test_a_training_with_another_learning_curve_replaces_the_scores(trained, cap
     assert "from another training run, so the scores of test are removed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("log", "options", "ended", "warned"),
+    [
+        (LOG, {"patience": 3}, False, True),
+        (LOG + DONE, {"patience": 3}, True, False),
+        (LOG, {"patience": 3, "max_update": 150}, True, False),  # a recipe does not resume this training run
+        (LOG, {"patience": 3, "max_update": 200}, False, True),
+        (LOG, {"patience": -1, "max_update": 200}, False, False),  # a report compares the number of updates
+    ],
+)
+def test_a_training_with_patience_must_have_ended(posenc, trained, log, options, ended, warned):
+    write_checkpoint(trained / "checkpoint_last.pt", trained.parent / "data", options=options)
+    (trained / "train.log").write_text(log)
+    found = warnings(posenc, trained)
+    start = f"posenc: {trained / 'train.log'}: the training run with --patience 3 did not end, or its end is not in the log. "
+    assert [line[: len(start)] for line in found] == [start] * warned
+    assert json.loads((trained / "score.json").read_text())["ended"] is ended
+
+
 def test_the_data_hash_follows_the_content(trained):
     data = trained.parent / "data"
     before = data_digest(data)
@@ -259,6 +279,13 @@ def scored(posenc, run, *options, reference="test.sov"):
     status, _, error = posenc("score", run, f"test={run.parent / reference}", *options)
     assert error.count("\n") == (status != 0) and len(error) < 500
     return status, error
+
+
+def warnings(posenc, run):
+    """Return the lines that posenc score prints to standard error for an output that it scores."""
+    status, _, error = posenc("score", run, f"test={run.parent / 'test.sov'}")
+    assert status == 0
+    return error.splitlines()
 
 
 def config(run, **generation):

@@ -63,6 +63,37 @@ def test_attempts_that_resumed_belong_to_the_attempt_before_them():
         assert found["learning_curve"] == [[200, 3.8], [400, 2.8]] and found["training_seconds"] == 81
 
 
+DONE = f"{STAMP} fairseq_cli.train | done training in 7.4 seconds"
+STOPPED = f"{STAMP} fairseq_posenc.host.compat.patience | the training has stopped early, after 3 validations without a gain"
+FINISHED = f"{STAMP} fairseq_posenc.host.compat.machines | the training has finished before, at update 800"
+EPOCH = f"{STAMP} fairseq.trainer | begin training epoch 2"
+
+
+@pytest.mark.parametrize(
+    ("lines", "ended"),
+    [
+        ([*attempt("7", BEGUN, EPOCH, valid(1, 200, 3.8), train(1, 40), DONE), memory.PEAK_OF_PROCESS.format(50)], True),
+        (attempt("7", BEGUN, EPOCH, valid(1, 200, 3.8), train(1, 40)), False),
+        # the limit of updates or of --patience is reached, but the last checkpoint is not saved
+        (
+            attempt("7", BEGUN, EPOCH, f"{STAMP} fairseq_cli.train | Stopping training due to num_updates: 8 >= max_update: 8"),
+            False,
+        ),
+        (attempt("7", BEGUN, EPOCH, f"{STAMP} fairseq_cli.train | early stop since valid performance hasn't improved"), False),
+        # resumed attempts
+        ([*attempt("7", BEGUN, EPOCH, valid(1, 200, 3.8)), *attempt("7", RESUMED, EPOCH, train(1, 40), DONE)], True),
+        ([*attempt("7", BEGUN, EPOCH, valid(1, 200, 3.8)), *attempt("7", RESUMED, STOPPED)], True),
+        ([*attempt("7", BEGUN, EPOCH, valid(1, 200, 3.8)), *attempt("7", RESUMED, FINISHED)], True),
+        ([*attempt("7", BEGUN, EPOCH, valid(1, 200, 3.8), DONE), *attempt("7", RESUMED, EPOCH)], False),
+        ([*attempt("7", BEGUN, EPOCH, DONE), *attempt("7", "RuntimeError: the checkpoint is of another size")], True),
+        # started again
+        ([*attempt("7", BEGUN, EPOCH, DONE), *attempt("7", BEGUN)], False),
+    ],
+)
+def test_the_end_of_a_training_run_is_found(lines, ended):
+    assert parse_training_log("\n".join(lines))["ended"] is ended
+
+
 def test_json_logs_are_read_too():
     lines = [
         f"{STAMP} valid | " + json.dumps({"epoch": 1, "valid_loss": "3.8", "valid_num_updates": "200"}),
@@ -88,7 +119,7 @@ def test_memory_of_a_gpu_and_of_a_process():
 
 def test_an_empty_log_says_nothing():
     found = parse_training_log("")
-    assert found.pop("learning_curve") == [] and set(found.values()) == {None}
+    assert found.pop("learning_curve") == [] and found.pop("ended") is False and set(found.values()) == {None}
 
 
 def inner(wps, updates=50, free=None):

@@ -18,7 +18,7 @@ from ..scoring.record import PartScores, Record
 from ..scoring.sentences import METRICS
 from . import statistics
 from .options import Options
-from .records import Published, SeedVariance, conditions, describe, identity, label, same_task
+from .records import Published, SeedVariance, conditions, describe, identity, label, same_task, unfinished_runs
 from .sentences import (
     MIN_SENTENCES,
     bleu_by_length,
@@ -58,6 +58,7 @@ class Row:
     name: str
     runs: list[Record]  # in the order of seeds. Empty if the method has no run
     reconstruction: bool = False  # whether a method in this row has the evidence `reconstruction`
+    unfinished: list[Record] = field(default_factory=list)  # runs that did not end. They are not in `runs`
 
     @property
     def title(self) -> str:
@@ -238,11 +239,18 @@ def make_report(
     """Compare runs. All settings of the runs except method and seed must be equal (`require_comparable`).
 
     Raises:
-        PositionError: A spec is wrong, the baseline has no runs, the published scores are of another test set, or sentence
-            statistics are damaged.
+        PositionError: A spec is wrong, no training run has ended, the baseline has no runs, the published scores are of
+            another test set, or sentence statistics are damaged.
     """
     options, variance = options or Options(), variance or SeedVariance()
     rows = make_rows(records, options.expected)
+    unfinished = unfinished_runs(records)
+    records = [record for record in records if not record.unfinished]
+    if not records:
+        raise PositionError(
+            f"{unfinished}: training did not end. Expected at least one training run that has ended. "
+            "Resume the training runs, then decode and score again."
+        )
     parts = list(dict.fromkeys(part for record in records for part in record.parts))
     if published and published.part not in parts:
         raise PositionError(
@@ -545,7 +553,8 @@ def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
 
 
 def _row(name: str, runs: list[Record]) -> Row:
-    return Row(name, runs, _reconstructed(runs[0].method))
+    ended, unfinished = ([run for run in runs if run.unfinished is wanted] for wanted in (False, True))
+    return Row(name, ended, _reconstructed(runs[0].method), unfinished)
 
 
 def _groups(records: list[Record]) -> dict[Any, list[Record]]:

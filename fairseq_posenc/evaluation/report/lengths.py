@@ -187,7 +187,7 @@ def _name(record: Record, records: list[Record]) -> str:
 
     By default, the method is the name of the row (`records.label`). If all runs have the same encoder
     spec and the cross-attention spec of this run is `none`, the decoder spec replaces the specs of all sites. If all runs have
-    the same seed, the name does not contain the seed.
+    the same seed, the name does not contain the seed. If the training run did not end, the name says so.
     """
     from .records import label, traits
 
@@ -197,7 +197,8 @@ def _name(record: Record, records: list[Record]) -> str:
         name = " ".join([record.method["decoder"], *(f"({trait})" for trait in traits(record))])
     noise = record.settings.get("length_noise")
     seed = f", seed {record.seed}" if len({other.seed for other in records}) > 1 else ""
-    return name + (f", noise {noise}" if noise else "") + seed
+    unfinished = " (training did not end)" if record.unfinished else ""
+    return name + (f", noise {noise}" if noise else "") + seed + unfinished
 
 
 def make_tables(decodings: list[Decoding]) -> list[Table]:

@@ -23,7 +23,7 @@ from ..scoring.record import FILE, Record, Score, Text
 #: fields that depend on the method or on the single run. All other fields must be equal in all rows of a table
 _MAY_DIFFER = frozenset({
     "arch", "method", "signature", "seed", "parameters", "bleu", "chrf", "statistics", "lengths",
-    "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device", "commit",
+    "tokens_per_second", "training_seconds", "peak_memory", "learning_curve", "device", "commit", "ended",
     # settings that are part of the name of a row
     "tie_encoder_layers", "tie_decoder_layers", "encoder_halting", "decoder_halting", "random_structure",
     *(f"{site}_global_layers" for site in SITES),
@@ -65,7 +65,7 @@ def load(folders: Sequence[Path]) -> list[Record]:
 
 def _without_speed(record: Record) -> dict[str, Any]:
     """Return the fields of a record that do not change if the same training run is repeated."""
-    return record.model_dump(exclude={"tokens_per_second", "training_seconds", "peak_memory", "device"})
+    return record.model_dump(exclude={"tokens_per_second", "training_seconds", "peak_memory", "device", "ended"})
 
 
 def label(record: Record) -> str:
@@ -76,6 +76,12 @@ def label(record: Record) -> str:
     """
     name = describe(record.method) if record.method else record.arch
     return name + "".join(f" ({trait})" for trait in traits(record))
+
+
+def unfinished_runs(records: Sequence[Record]) -> str:
+    """Return the names of the runs that did not end, with their numbers of updates, or "" if all runs have ended."""
+    names = [f"{shorten(label(run))} with seed {run.seed} ({run.updates} updates)" for run in records if run.unfinished]
+    return join(names, 8)
 
 
 def describe(method: Mapping[str, str]) -> str:
@@ -165,7 +171,7 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")
-    if stops_early(record):
+    if record.stops_early:
         del content["updates"]  # the number depends on the method and the seed
     layers = {side: content["settings"].pop(f"{side}_layers", None) for side in ("encoder", "decoder")}
     lengths = {part: asked for part, scores in parts.items() if (asked := scores.pop("asked")) is not None}
@@ -182,12 +188,6 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
         kind = {key: other[key] for key in ("metric", "smaller_is_better")}
         found[f"{part} {name}"] = {"parts": {part: {name: kind}}}
     return {name: dict(_settings(fields)) for name, fields in found.items()}
-
-
-def stops_early(record: Record) -> bool:
-    """Return whether the training run used --patience, so that its number of updates depends on the validation loss."""
-    patience = record.settings.get("patience")
-    return isinstance(patience, int) and patience > 0
 
 
 def _shown(value: Any) -> str:
@@ -248,11 +248,11 @@ def read_published(path: Path) -> Published:
 
 
 def read_seed_variance(path: Path) -> SeedVariance:
-    """Return the runs below a folder, or the scores of a JSON file."""
+    """Return the runs below a folder that have ended, or the scores of a JSON file."""
     from ..scoring import archive  # imported here, because archive imports numpy
 
     if path.is_dir():
-        return SeedVariance(str(path), archive.find(path))
+        return SeedVariance(str(path), {file: run for file, run in archive.find(path).items() if not run.unfinished})
     if not path.exists():
         raise PositionError(
             f"--seed-variance {path}: no such file or folder. Expected runs of several seeds, or a file of scores."

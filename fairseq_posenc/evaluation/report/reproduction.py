@@ -169,7 +169,7 @@ def _verify(args: argparse.Namespace, records: list[Record], committed: Record) 
 def _repetition(folder: Path, committed: Record) -> Record:
     """Return the run below the folder with the method and seed of the committed run.
 
-    Raise PositionError if there is no such run, or if there are several.
+    Raise PositionError if there is no such run, if there are several, or if the training run did not end.
     """
     from .records import identity, label, load
 
@@ -180,6 +180,11 @@ def _repetition(folder: Path, committed: Record) -> Record:
         raise PositionError(
             f"{folder}: found {join(names, 4)}. Expected one run of {label(committed)} with seed {committed.seed}. "
             "Name its folder."
+        )
+    if same[0].unfinished:
+        raise PositionError(
+            f"{folder}: the training run did not end. Expected a training run that has ended. Resume the training run, then "
+            "decode and score again."
         )
     return same[0]
 

@@ -12,7 +12,7 @@ from ..scoring.sentences import METRICS
 from . import statistics
 from .comparison import BEST, TIED, Difference, Report, Row, Score, Spread, Values
 from .options import RANDOMIZATION, TESTS
-from .records import stops_early
+from .records import unfinished_runs
 from .sentences import MIN_SENTENCES, random_seed
 
 NOT_RUN = "not run"
@@ -318,6 +318,8 @@ def notes(report: Report, full: bool = False) -> list[str]:
     )
     data = " ".join(filter(None, (runs[0].corpus, runs[0].data)))
     found = [f"data {data}: {sizes}; {_updates(runs)}; {versions}", *signatures, *_score_notes(report)]
+    if unfinished := unfinished_runs([run for row in report.rows for run in row.unfinished]):
+        found.append(f"training runs that did not end are left out: {unfinished}")
     if any(row.reconstruction for row in report.rows):
         found.append("†: a reconstruction, the exact form of the paper could not be read (posenc show NAME)")
     if sources := sorted({source for row in report.rows for source in row.asked}):
@@ -336,7 +338,7 @@ def notes(report: Report, full: bool = False) -> list[str]:
 
 
 def _updates(runs: list[Record]) -> str:
-    if not stops_early(runs[0]):
+    if not runs[0].stops_early:
         return f"{runs[0].updates} updates"
     reached = sorted({run.updates for run in runs})
     numbers = " to ".join(map(str, dict.fromkeys((reached[0], reached[-1]))))

@@ -108,7 +108,23 @@ class Record(_Model):
     training_seconds: Quantity | None = None
     peak_memory: PeakMemory | None = None
     device: Text | None = None
+    # whether the training run has ended, so that it is not a run that was killed. None in files of earlier versions
+    ended: bool | None = None
     parts: Annotated[dict[Text, PartScores], Field(min_length=1)]
+
+    @property
+    def stops_early(self) -> bool:
+        """Return whether the training run used --patience, so that its number of updates depends on the validation loss."""
+        patience = self.settings.get("patience")
+        return isinstance(patience, int) and patience > 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Return whether a training run with --patience did not end.
+
+        For other training runs, the number of updates shows whether two runs can be compared.
+        """
+        return self.stops_early and self.ended is False
 
 
 def parse(text: str, name: str) -> Record:

@@ -22,13 +22,13 @@ from ...core import PositionError
 
 if TYPE_CHECKING:
     from .generated import Generated
-    from .record import PartScores
+    from .record import PartScores, Record
 
 #: fields of a test set that --json prints
 _SHOWN = frozenset({"sentences", "bleu", "bleu_signature", "chrf", "chrf_signature"})
 #: fields of score.json that may change if the same training run is scored again
 _MEASURED = frozenset(
-    {"parts", "row", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit"}
+    {"parts", "row", "tokens_per_second", "learning_curve", "training_seconds", "peak_memory", "device", "commit", "ended"}
 )
 
 #: tokenizers of sacreBLEU that do not require a download
@@ -98,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
     from . import others
 
     references = _parts(args.parts, args.generated)
-    measured = _measured(args.log or args.run_dir / "train.log")
+    log = args.log or args.run_dir / "train.log"
+    measured = _measured(log)
     trainings: dict[Path, dict[str, Any]] = {}
     scored: dict[str, PartScores] = {}
     for part, (reference, *more) in references.items():
@@ -121,15 +122,30 @@ def run(args: argparse.Namespace) -> int:
         averaged = fields.pop("averaged")
         if averaged:
             scores["decoding"]["averaged_checkpoints"] = averaged
-        found = scored[part] = update(args.run_dir, {**fields, **measured}, part, scores, hypotheses)
+        ended = measured["ended"] or _reached_limit(fields)
+        written = update(args.run_dir, {**fields, **measured, "ended": ended}, part, scores, hypotheses)
+        found = scored[part] = written.parts[part]
         if not args.json:
             more_scores = "".join(f", {others.title(name)} {other.score:.4g}" for name, other in found.others.items())
             print(
                 f"{args.run_dir}: {part} BLEU {found.bleu:.2f}, chrF {found.chrf:.2f}{more_scores}, {found.sentences} sentences"
             )
+    if written.unfinished:
+        print(
+            f"posenc: {log}: the training run with --patience {written.settings['patience']} did not end, or its end is not in "
+            "the log. Expected the complete log of a training run that has ended. Resume the training run, then decode and "
+            "score again. posenc report leaves out this run.",
+            file=sys.stderr,
+        )
     if args.json:
         print_json([{"run": str(args.run_dir), "part": part, **_shown(found)} for part, found in scored.items()])
     return 0
+
+
+def _reached_limit(training: dict[str, Any]) -> bool:
+    """Return whether the checkpoint has the maximum number of updates. A recipe does not resume such a training run."""
+    limit = training["settings"].get("max_update")
+    return isinstance(limit, int) and 0 < limit <= training["updates"]
 
 
 def _require_one_training(trainings: dict[Path, dict[str, Any]], path: Path, part: str) -> None:
@@ -291,8 +307,10 @@ def measure(
     return scores
 
 
-def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str, Any], hypotheses: str) -> PartScores:
-    """Add one test set to the score.json of a run. If score.json is from another training run, its test sets are removed.
+def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str, Any], hypotheses: str) -> Record:
+    """Add one test set to the score.json of a run, and return its content.
+
+    If score.json is from another training run, its test sets are removed.
 
     Other scores of this test set, such as TER, are kept if they belong to the same hypotheses, references and sources.
     `hypotheses` is the hash of the hypotheses.
@@ -312,8 +330,7 @@ def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str,
                 file=sys.stderr,
             )
         scores = {**scores, "others": _with_earlier(earlier["parts"].get(part), part, scores, hypotheses, path)}
-    written = record.write(path, {**training, "parts": {**parts, part: scores}})
-    return written.parts[part]
+    return record.write(path, {**training, "parts": {**parts, part: scores}})
 
 
 def _same_curve(earlier: list[list[float]] | None, found: list[list[float]] | None) -> bool:

@@ -1,4 +1,4 @@
-"""Read parameters, speed, validation losses, training time, memory and device from the log of fairseq-train."""
+"""Read parameters, speed, validation losses, training time, memory, device and the end of training from fairseq-train's log."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ _LONGEST_LINE = 20_000  # maximum number of characters of a line. The lines with
 _PARAMETERS = re.compile(r"num\. shared model params: ([0-9,]{1,24})(?![0-9,])")
 #: line of an attempt that starts without updates. fairseq prints this line after the number of parameters
 _BEGUN = re.compile(r"\bNo existing checkpoint found |\bLoaded checkpoint .{1,5000} @ 0 updates\)")
+#: line of a training run that has ended. The last two lines are from this plugin, if an ended training run is started again
+_ENDED = re.compile(r"\bdone training in |\bthe training has (?:stopped early, after|finished before, at update) ")
+_TRAINS = re.compile(r"\bbegin training epoch |\bnum_updates\b")
 _INNER = re.compile(r"\btrain_inner\b")
 _EPOCH_END = re.compile(r"\btrain\W+epoch [0-9]+ \||\"train_wps\"")
 _TOKENS_PER_SECOND = re.compile(rf"\b(?:train_)?wps\b\W+{_NUMBER}")  # in a simple log and in a json log
@@ -47,6 +50,7 @@ def parse_training_log(log: str) -> dict[str, Any]:
         "training_seconds": _training_seconds(lines),
         "peak_memory": _peak_memory(lines, float(gpu[1]) if gpu else None),
         "device": gpu[2].rstrip() if gpu else None,
+        "ended": _ended(lines),
     }
 
 
@@ -62,6 +66,17 @@ def _last_run(lines: list[str]) -> list[str]:
         elif _BEGUN.search(line):
             start = begin
     return lines[start:]
+
+
+def _ended(lines: list[str]) -> bool:
+    """Return whether the training run has ended, and no later attempt has continued it."""
+    ended = False
+    for line in lines:
+        if _ENDED.search(line):
+            ended = True
+        elif _TRAINS.search(line):
+            ended = False
+    return ended
 
 
 def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
