@@ -1,5 +1,6 @@
 """--optimizer posenc_adam: the updates of fairseq's Adam."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +60,24 @@ class Plain(FairseqFusedAdam):
     def __init__(self, cfg, params):
         super().__init__(cfg, params)
         self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
+
+
+def test_it_continues_from_the_state_of_adam():
+    """In half precision, fairseq does not compare the optimizers of checkpoint and command."""
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    own, adam = FairseqFusedAdam(options(), weights[:1]), FairseqAdam(options(), weights[1:])
+
+    def update(optimizer, weight, gradient):
+        weight.grad = torch.full_like(weight, gradient)
+        optimizer.multiply_grads(0.5)
+        optimizer.step()
+
+    update(adam, weights[1], 1.0)
+    weights[0].data.copy_(weights[1].data)
+    own.optimizer.load_state_dict(copy.deepcopy(adam.optimizer.state_dict()))
+    update(adam, weights[1], -3.0)
+    update(own, weights[0], -3.0)
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-6, atol=1e-7)
 
 
 def test_without_the_correction_of_epsilon_the_updates_differ():

@@ -96,7 +96,9 @@ class FusedAdam(torch.optim.AdamW):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._updates.clear()
-        super().load_state_dict(state_dict)
+        # the state of fairseq's Adam has no entry "fused". Without the entry, PyTorch uses another kernel
+        groups = [{**group, "fused": True} for group in state_dict["param_groups"]]
+        super().load_state_dict({**state_dict, "param_groups": groups})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None if closure is None else closure()
