@@ -20,16 +20,14 @@ class Localness(PositionMethod):
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - 2 ((s - P_t) / D_t)^2$, $P_t = (I - 1) \operatorname{sigmoid}(U_p \cdot
         \tanh(W_p q_t))$, $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_p q_t)) + 0.1$. $s$ is 0 for the first key. $I$ is
-        the number of keys of the sentence, and $U_p$, $U_d$ and $W_p$ are learned. Yang et al. (2018). `centre=query`: $P_t =
-        t$. `window=layer`: $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_d k)) + 0.1$, with $k$ the mean of the keys to
+        the number of keys of the sentence. In causal attention, $I$ is the number of keys up to the query. $U_p$, $U_d$ and $W_p$
+        are learned. Yang et al. (2018). `centre=query`: $P_t = t$. `window=layer`: $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_d k)) + 0.1$, with $k$ the mean of the keys to
         which the query may attend. `window=fixed`: $D_t$ is the option `width`.
     Shapes: content_scores -> [B, H, T, S].
     Source: Yang et al. (2018), of which the abstract was read. Code: baosongyang/Context-Aware-SAN, of the first author.
     Deviations:
         * Each head has its own W_p of d_h x d_h, or all heads share one. The authors' code maps the queries of all heads with one
           matrix of d x d. It also has biases.
-        * In causal attention, the number I includes only keys up to the query. Decoding therefore computes the same scores as
-          training.
         * Positions are relative to the first key. If another method changes the positions of the tokens, I is the number of
           positions from the first to the last key.
         * U_p and U_d start at 0. Each centre is then the middle of the sentence, and each window has half the length of the

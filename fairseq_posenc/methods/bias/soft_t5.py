@@ -29,7 +29,7 @@ class SoftT5(PositionMethod):
         * The sizes and sigmoids are from the authors' script for translation. It has width=16 and width=32.
         * Cross-attention is an extension of this project.
     Cost: sides h (2 + 2 w_1 + w_1 w_2 + 2 w_2) parameters per stack for the widths $w_1$ and $w_2$. sides is 1 in a causal
-        decoder, else 2. Each forward pass computes T + S - 1 values per head, one per distance.
+        decoder, else 2. Each forward pass computes T + S - 1 values per head and network, one per distance.
     """
 
     @dataclass(frozen=True)
