@@ -137,6 +137,10 @@ find_differences() { # FILE: set `differences` to a text with the settings in FI
   [[ -e $file ]] || return 0
   for name in $stage_settings; do
     recorded=$(grep -m 1 "^$name=" "$file") || continue
+    if [[ $name == INPUTS ]]; then
+      [[ -n $differences ]] || require_inputs "${recorded#*=}"
+      continue
+    fi
     [[ $recorded == "$(setting "$name")" ]] || differences+="${differences:+; }${option_of[$name]-$name}=${recorded#*=}, now ${!name}"
   done
 }
