@@ -1,6 +1,7 @@
 """The recipe of real trees: its commands, its errors, and a complete run on a small random treebank."""
 
 import gzip
+import json
 import os
 import random
 import re
@@ -100,6 +101,21 @@ def test_wrong_options_are_one_line(options, line):
     environ = environment(POSENC_BIN=str(BIN), OUT="runs/x", **options)
     done = subprocess.run([RECIPE], env=environ, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1 and line in done.stderr
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_a_changed_input_file_is_refused(tmp_path, text):
+    names = [f"{part}.{code}" for part in ("train", "valid", "test") for code in ("en", "de")] if text else ["en", "de"]
+    for name in names:
+        (tmp_path / (name if text else f"{name}_pud-ud-test.conllu.gz")).write_bytes(gzip.compress(name.encode()))
+    given = {"TEXT_FROM": str(tmp_path), "PARSER": "parse"} if text else {"DATA_FROM": str(tmp_path)}
+    recipe = Process(RECIPE, tmp_path / "out", METHODS="posenc_tpe", **given)
+    stamp = tmp_path / "out" / "text" / ".text.done"
+    stamp.parent.mkdir(parents=True)
+    stamp.write_text("INPUTS=" + " ".join(f"{name}:0000000000000000" for name in names) + "\n")
+    changed = tmp_path / ("train.en" if text else "en_pud-ud-test.conllu.gz")
+    assert f"{changed}: changed after an earlier call with OUT={recipe.out}." in recipe.fails("prepare")
+    assert len(json.loads((recipe.out / ".inputs").read_text())) == len(names)
 
 
 def test_other_recipes_refuse_methods_that_need_trees():
