@@ -19,10 +19,11 @@ class Localness(PositionMethod):
     r"""Add a Gaussian bias around a centre to the scores, with centre and width predicted from the query.
 
     Equation: $A_{ts} = q_t \cdot k_s / \sqrt{d_h} - 2 ((s - P_t) / D_t)^2$, $P_t = (I - 1) \operatorname{sigmoid}(U_p \cdot
-        \tanh(W_p q_t))$, $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_p q_t)) + 0.1$. $s$ is 0 for the first key. $I$ is
-        the number of keys of the sentence. In causal attention, $I$ is the number of keys up to the query. $U_p$, $U_d$ and $W_p$
-        are learned. Yang et al. (2018). `centre=query`: $P_t = t$. `window=layer`: $D_t = I
-        \operatorname{sigmoid}(U_d \cdot \tanh(W_d k)) + 0.1$, with $k$ the mean of the keys to which the query may attend. `window=fixed`: $D_t$ is the option `width`.
+        \tanh(W_p q_t))$, $D_t = I \operatorname{sigmoid}(U_d \cdot \tanh(W_p q_t)) + 0.1$. $s$ is 0 for the first key. $I$ is the
+        number of keys of the sentence. In causal attention, $I$ is the number of keys up to the query. $U_p$, $U_d$ and $W_p$ are
+        learned. Yang et al. (2018). `centre=query`: $P_t = t$. `window=layer`: $D_t = I \operatorname{sigmoid}(U_d \cdot
+        \tanh(W_d k)) + 0.1$, with $k$ the mean of the keys to which the query may attend. `window=fixed`: $D_t$ is the option
+        `width`.
     Shapes: content_scores -> [B, H, T, S].
     Source: Yang et al. (2018), of which the abstract was read. Code: baosongyang/Context-Aware-SAN, of the first author.
     Deviations:
