@@ -183,6 +183,16 @@ def test_a_repetition_that_did_not_end_is_one_line(committed, capsys):
     )
 
 
+def test_a_repetition_that_diverged_has_another_learning_curve(committed, capsys):
+    content = committed()
+    (updates, _), *more = content["learning_curve"]
+    committed(learning_curve=[[updates, None], *more])
+    assert verify() == 1
+    printed = capsys.readouterr().out
+    assert f"\nLearning curves: after {updates:,} updates, only one of the two losses is finite.\n" in printed
+    assert printed.endswith("Only one of the two runs has a validation loss that is NaN or infinite.\n")
+
+
 def test_another_version_is_named(committed, capsys):
     content = committed()
     committed(versions={**content["versions"], "torch": "9.9"})

@@ -119,6 +119,22 @@ def test_a_legend_has_the_order_in_which_lines_end(figures):
     assert [text.get_text() for text in figures["learning"].legends[0].get_texts()] == ["rope", "t5", "none"]
 
 
+def test_a_line_ends_with_a_cross_where_a_loss_is_not_finite(figures):
+    """The mean over the other seeds would look like the mean over all seeds."""
+    summary = summary_of("none", "t5", "rope")
+    curves = {"none": [(1, 5.0), (2, 4.0), (3, 3.0)], "t5": [(1, 6.0), (2, 5.0), (3, None)], "rope": [(1, None), (2, None)]}
+    for row in summary.rows:
+        row.runs[0] = row.runs[0].model_copy(update={"learning_curve": curves[row.name]})
+        row.runs.append(row.runs[0].model_copy(update={"learning_curve": curves["none"], "seed": 2}))
+    plots.draw_plots(summary)
+    lines = {line.get_label(): [*line.get_xdata()] for line in figures["learning"].axes[0].lines}
+    crosses = [lines.pop(name) for name in list(lines) if name.startswith("_")]  # crosses are not in the legend
+    stopped = {"t5 (not finite at update 3)": [1, 2], "rope (not finite at update 1)": []}
+    assert lines == {**stopped, "none": [1, 2, 3]} and [cross for cross in crosses if cross] == [[2]]
+    captions = [table.caption for table in tables.all_tables(summary) if table.title == "Training"]
+    assert captions[0].endswith("A cross marks the last loss before a seed has a loss that is NaN or infinite.")
+
+
 def test_of_many_rows_the_best_and_the_baseline_have_lines(figures):
     summary = many(60)
     summary = dataclasses.replace(summary, baseline=summary.rows[0].name)

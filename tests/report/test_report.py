@@ -193,6 +193,20 @@ def test_a_run_scored_before_is_shown_without_what_it_lacks(posenc, write):
     assert "Tests over sentences" not in tables
 
 
+def test_a_run_that_diverged_is_named(posenc, write):
+    diverged = [[200, 5.0], [400, None], [800, None]]
+    none = [runs.run("none", 1), runs.run("none", 2, learning_curve=diverged), runs.run("none", 3)]
+    folder = write(*none, runs.run("t5", learning_curve=diverged), runs.run("rope", learning_curve=None))
+    note = "* validation loss NaN or infinite: t5 with seed 1 (first at update 400), none with seed 2 (first at update 400)\n"
+    assert note in posenc("report", folder)[1]
+    tables, out = full(posenc, folder)
+    loss = {row[0]: row[-1] for row in tables["Training"]}
+    assert note in out and "nan" not in out
+    assert loss["none"].endswith(" (n = 2)") and loss["t5"] == "not finite" and loss["rope"] == "not measured"
+    row = next(row for row in as_json(posenc, folder)["rows"] if row["method"] == "t5")
+    assert row["validation_loss"] is None
+
+
 def test_published_figures_stand_beside_ours_and_change_nothing(posenc, write, tmp_path):
     (tmp_path / "published.json").write_text(json.dumps(PUBLISHED))
     folder = write(runs.run("none"), runs.run("learned"))

@@ -34,6 +34,14 @@ def test_a_valid_record_reads_as_it_was_written(valid, tmp_path):
     assert json.loads((tmp_path / "score.json").read_text()) == valid
 
 
+def test_a_learning_curve_may_contain_losses_that_are_not_finite(valid, tmp_path):
+    fields = {**valid, "learning_curve": [[200, 5.3], [400, None], [800, None]]}
+    record.write(tmp_path / "score.json", fields)
+    assert json.loads((tmp_path / "score.json").read_text(), parse_constant=pytest.fail) == fields
+    assert record.read(tmp_path / "score.json").diverged_at == 400
+    assert record.parse(json.dumps(valid), "score.json").diverged_at is None
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [

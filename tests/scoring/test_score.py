@@ -201,6 +201,16 @@ def test_a_training_with_patience_must_have_ended(posenc, trained, log, options,
     assert json.loads((trained / "score.json").read_text())["ended"] is ended
 
 
+def test_a_validation_loss_that_is_not_finite_is_reported(posenc, trained):
+    line = "epoch 001 | valid on 'valid' subset | loss {} | ppl 9 | num_updates {}\n"
+    (trained / "train.log").write_text(LOG + "".join(line.format(*found) for found in ((5.0, 50), ("nan", 100), ("inf", 150))))
+    assert warnings(posenc, trained) == [
+        f"posenc: {trained / 'train.log'}: the validation loss is NaN or infinite in 2 of 3 validations, first at update 100. "
+        "Expected finite losses. Train again, for example with a smaller learning rate."
+    ]
+    assert json.loads((trained / "score.json").read_text())["learning_curve"] == [[50, 5.0], [100, None], [150, None]]
+
+
 def test_the_data_hash_follows_the_content(trained):
     data = trained.parent / "data"
     before = data_digest(data)

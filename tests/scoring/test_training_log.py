@@ -1,6 +1,7 @@
 """Values of score.json that are read from a log of fairseq-train, including resumed training runs."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -151,10 +152,20 @@ def test_a_progress_bar_and_few_updates_leave_the_speed_of_epochs():
     assert parse_training_log(f"{STAMP} train | epoch 001 | loss 8 | wps 0 | ups 0")["tokens_per_second"] is None
 
 
+def test_losses_that_are_not_finite_are_kept():
+    simple = [valid(1, 200, 3.8), valid(2, 400, "nan"), valid(3, 600, "inf"), valid(4, 800, 3.5)]
+    expected = [[200, 3.8], [400, None], [600, None], [800, 3.5]]
+    assert parse_training_log("\n".join(simple))["learning_curve"] == expected
+    fields = [{"epoch": 1, "valid_loss": str(loss or "nan"), "valid_num_updates": str(updates)} for updates, loss in expected]
+    fields[2]["valid_loss"] = math.inf  # json.dumps writes Infinity
+    lines = [f"{STAMP} valid | {json.dumps(found)}" for found in fields]
+    assert parse_training_log("\n".join(lines))["learning_curve"] == expected
+
+
 def test_cut_lines_and_losses_that_are_no_number_are_left_out():
     lines = [
         f'{STAMP} valid | {{"epoch": 1, "valid_loss": "3.8", "valid_num}}',
-        f"{STAMP} valid | " + json.dumps({"epoch": 1, "valid_loss": "nan", "valid_num_updates": "200"}),
+        f"{STAMP} valid | " + json.dumps({"epoch": 1, "valid_loss": "none", "valid_num_updates": "200"}),
         f"{STAMP} valid | " + json.dumps({"epoch": 2, "valid_loss": "3.5", "valid_num_updates": "400"}),
     ]
     assert parse_training_log("\n".join(lines))["learning_curve"] == [[400, 3.5]]

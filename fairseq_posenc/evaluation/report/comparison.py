@@ -90,9 +90,15 @@ class Row:
     def final_loss(self) -> Values | None:
         """Return the last validation loss of each seed.
 
-        Validations after the last update of the scored checkpoint are not used.
+        Validations after the last update of the scored checkpoint are not used. A seed whose last loss is NaN or infinite has no
+        value.
         """
         return self.values(_final_loss)
+
+    @property
+    def diverged_at(self) -> int | None:
+        """Return the number of updates at which a seed first has a validation loss that is NaN or infinite, or None."""
+        return min((at for run in self.runs if (at := run.diverged_at) is not None), default=None)
 
 
 def _score_of(scores: PartScores | None, metric: str) -> float | None:

@@ -108,18 +108,21 @@ def _dot(axis: Axes, place: float, score: Score, colour: str, baseline: bool) ->
 
 
 def _learning(report: Report) -> Figure | None:
-    curves = [(index, row, curve) for index, row in _lines(report) if (curve := _curve(row))]
+    curves = [(index, row, curve) for index, row in _lines(report) if (curve := _curve(row)) or row.diverged_at is not None]
     if not any(len(curve) > 1 for _, _, curve in curves):
         return None
     # sort the legend by the last loss of each line, from top to bottom
-    curves.sort(key=lambda found: list(found[2].values())[-1].mean, reverse=True)
+    curves.sort(key=lambda found: list(found[2].values())[-1].mean if found[2] else math.inf, reverse=True)
     figure, ((axis,),) = new_figure(6.5, 4)
     for index, row, curve in curves:
         updates, losses = list(curve), list(curve.values())
         style = line_style(index)
         means = [values.mean for values in losses]
         marked = 1 + len(updates) // 15  # mark only some points if there are many
-        axis.plot(updates, means, label=label_text(row.title), markersize=3.5, markevery=marked, **style)
+        stopped = "" if row.diverged_at is None else f" (not finite at update {row.diverged_at:,})"
+        axis.plot(updates, means, label=label_text(row.title + stopped), markersize=3.5, markevery=marked, **style)
+        if stopped:
+            axis.plot(updates[-1:], means[-1:], "x", color=style["color"], markersize=11, markeredgewidth=2)
         if any(values.sd is not None for values in losses):
             spread = [values.sd or 0 for values in losses]
             low, high = [m - s for m, s in zip(means, spread)], [m + s for m, s in zip(means, spread)]
@@ -132,11 +135,16 @@ def _learning(report: Report) -> Figure | None:
 
 
 def _curve(row: Row) -> dict[int, Values]:
-    """Return the learning curve: number of updates -> losses of all seeds with a validation at this number of updates."""
+    """Return the learning curve: number of updates -> losses of all seeds with a validation at this number of updates.
+
+    The curve ends before the first loss of a seed that is NaN or infinite.
+    """
+    end = math.inf if row.diverged_at is None else row.diverged_at
     points: dict[int, dict[int, float]] = {}
     for run in row.runs:
         for updates, loss in run.learning_curve or ():
-            points.setdefault(updates, {})[run.seed] = loss
+            if updates < end and loss is not None:
+                points.setdefault(updates, {})[run.seed] = loss
     return {updates: Values(by_seed) for updates, by_seed in sorted(points.items())}
 
 

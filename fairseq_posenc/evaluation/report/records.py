@@ -57,8 +57,9 @@ def load(folders: Sequence[Path]) -> list[Record]:
             own.add(path)
             earlier, known = seen.setdefault((identity(record), record.seed), (path, record))
             if earlier != path and (earlier in own or _without_speed(known) != _without_speed(record)):
-                same = f"{shorten(label(record))} with seed {record.seed}"
-                raise PositionError(f"{path}: {same}, as in {earlier}. Expected each seed once. Remove one of the two.")
+                raise PositionError(
+                    f"{path}: {name_of(record)}, as in {earlier}. Expected each seed once. Remove one of the two."
+                )
         taken |= own
     return [record for _, record in seen.values()]
 
@@ -80,8 +81,18 @@ def label(record: Record) -> str:
 
 def unfinished_runs(records: Sequence[Record]) -> str:
     """Return the names of the runs that did not end, with their numbers of updates, or "" if all runs have ended."""
-    names = [f"{shorten(label(run))} with seed {run.seed} ({run.updates} updates)" for run in records if run.unfinished]
-    return join(names, 8)
+    return join([f"{name_of(run)} ({run.updates} updates)" for run in records if run.unfinished], 8)
+
+
+def diverged_runs(records: Sequence[Record]) -> str:
+    """Return the names of the runs with a validation loss that is NaN or infinite, or "" if all losses are finite."""
+    found = [f"{name_of(run)} (first at update {run.diverged_at})" for run in records if run.diverged_at is not None]
+    return join(found, 8)
+
+
+def name_of(record: Record) -> str:
+    """Return the row and the seed of a run."""
+    return f"{shorten(label(record))} with seed {record.seed}"
 
 
 def describe(method: Mapping[str, str]) -> str:

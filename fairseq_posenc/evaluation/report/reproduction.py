@@ -155,6 +155,9 @@ def _verify(args: argparse.Namespace, records: list[Record], committed: Record) 
         print(f"Not a repetition: {join(different, 6)} differ.")
         return 1
     outside = [number.name for number in numbers if number.outside]
+    if (committed.diverged_at is None) != (found.diverged_at is None):
+        print("Only one of the two runs has a validation loss that is NaN or infinite.")
+        return 1
     if all(number.committed == number.repeated for number in numbers):
         print("The repetition has exactly the committed numbers.")
     elif outside:
@@ -264,7 +267,14 @@ def largest_difference(committed: Record, found: Record) -> str:
         return "Learning curves: no validation at the same number of updates."
     if all(one[update] == two[update] for update in both):
         return f"Learning curves: {len(both)} validations, all losses equal."
-    at = max(both, key=lambda update: abs(one[update] - two[update]))
+    differences = {}
+    for update in both:
+        first, second = one[update], two[update]
+        if (first is None) != (second is None):
+            return f"Learning curves: after {update:,} updates, only one of the two losses is finite."
+        if first is not None and second is not None:
+            differences[update] = abs(first - second)
+    at = max(differences, key=differences.__getitem__)
     return (
         f"Learning curves, {len(both)} validations: the losses differ most after {at:,} updates, {one[at]:.3f} and {two[at]:.3f}."
     )

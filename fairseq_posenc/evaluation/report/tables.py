@@ -12,12 +12,13 @@ from ..scoring.sentences import METRICS
 from . import statistics
 from .comparison import BEST, TIED, Difference, Report, Row, Score, Spread, Values
 from .options import RANDOMIZATION, TESTS
-from .records import unfinished_runs
+from .records import diverged_runs, unfinished_runs
 from .sentences import MIN_SENTENCES, random_seed
 
 NOT_RUN = "not run"
 NO_BASELINE = "no score of the baseline"
 NOT_MEASURED = "not measured"
+NOT_FINITE = "not finite"
 
 #: maximum number of methods that a sentence lists. For more methods, the sentence contains only their number
 _NAMED = 8
@@ -243,6 +244,8 @@ def _training(report: Report) -> Table:
     columns |= {"training tokens/s": _speed, "training time": _time, "peak memory": _memory, "validation loss": _loss}
     body = [[row.title, *(cell(row) if row.runs else NOT_RUN for cell in columns.values())] for row in report.rows]
     caption = f"Validation loss in the course of training. {_LINES}"
+    if any(row.diverged_at is not None for row in report.rows):
+        caption += " A cross marks the last loss before a seed has a loss that is NaN or infinite."
     return Table("Training", ["method", *columns], body, "learning", caption=caption)
 
 
@@ -264,7 +267,9 @@ def _memory(row: Row) -> str:
 
 
 def _loss(row: Row) -> str:
-    return _values(row.final_loss, len(row.runs), 3) if row.final_loss else NOT_MEASURED
+    if row.final_loss is None:
+        return NOT_MEASURED if row.diverged_at is None else NOT_FINITE
+    return _values(row.final_loss, len(row.runs), 3)
 
 
 def _values(values: Values | None, runs: int, digits: int) -> str:
@@ -320,6 +325,8 @@ def notes(report: Report, full: bool = False) -> list[str]:
     found = [f"data {data}: {sizes}; {_updates(runs)}; {versions}", *signatures, *_score_notes(report)]
     if unfinished := unfinished_runs([run for row in report.rows for run in row.unfinished]):
         found.append(f"training runs that did not end are left out: {unfinished}")
+    if diverged := diverged_runs(runs):
+        found.append(f"validation loss NaN or infinite: {diverged}")
     if any(row.reconstruction for row in report.rows):
         found.append("†: a reconstruction, the exact form of the paper could not be read (posenc show NAME)")
     if sources := sorted({source for row in report.rows for source in row.asked}):

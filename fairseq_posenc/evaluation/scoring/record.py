@@ -104,7 +104,8 @@ class Record(_Model):
     commit: Text | None = None  # commit of this project. None: installed without a checkout
     parameters: Count
     tokens_per_second: Quantity | None = None  # None in this and the next four fields: the value is not in the log
-    learning_curve: list[tuple[Count, Quantity]] | None = None  # (number of updates, validation loss)
+    # (number of updates, validation loss). A loss of None is NaN or infinite
+    learning_curve: list[tuple[Count, Quantity | None]] | None = None
     training_seconds: Quantity | None = None
     peak_memory: PeakMemory | None = None
     device: Text | None = None
@@ -125,6 +126,11 @@ class Record(_Model):
         For other training runs, the number of updates shows whether two runs can be compared.
         """
         return self.stops_early and self.ended is False
+
+    @property
+    def diverged_at(self) -> int | None:
+        """Return the number of updates of the first validation whose loss is NaN or infinite. Return None if all are finite."""
+        return next((updates for updates, loss in self.learning_curve or () if loss is None), None)
 
 
 def parse(text: str, name: str) -> Record:

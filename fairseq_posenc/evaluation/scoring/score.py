@@ -137,6 +137,13 @@ def run(args: argparse.Namespace) -> int:
             "score again. posenc report leaves out this run.",
             file=sys.stderr,
         )
+    if written.diverged_at is not None:
+        losses = [loss for _, loss in written.learning_curve or ()]
+        print(
+            f"posenc: {log}: the validation loss is NaN or infinite in {losses.count(None)} of {len(losses)} validations, first "
+            f"at update {written.diverged_at}. Expected finite losses. Train again, for example with a smaller learning rate.",
+            file=sys.stderr,
+        )
     if args.json:
         print_json([{"run": str(args.run_dir), "part": part, **_shown(found)} for part, found in scored.items()])
     return 0
@@ -333,7 +340,7 @@ def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str,
     return record.write(path, {**training, "parts": {**parts, part: scores}})
 
 
-def _same_curve(earlier: list[list[float]] | None, found: list[list[float]] | None) -> bool:
+def _same_curve(earlier: list[list[float | None]] | None, found: list[list[float | None]] | None) -> bool:
     """Return whether two learning curves have equal losses at common updates. Two trainings with equal settings differ."""
     known = {updates: loss for updates, loss in earlier or []}
     return all(known.get(updates, loss) == loss for updates, loss in found or [])

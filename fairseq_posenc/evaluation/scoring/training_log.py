@@ -23,7 +23,7 @@ _INNER = re.compile(r"\btrain_inner\b")
 _EPOCH_END = re.compile(r"\btrain\W+epoch [0-9]+ \||\"train_wps\"")
 _TOKENS_PER_SECOND = re.compile(rf"\b(?:train_)?wps\b\W+{_NUMBER}")  # in a simple log and in a json log
 _VALID = re.compile(r"\bepoch [0-9]+ \| valid on '([^']*)' subset \|")
-_LOSS = re.compile(rf"\bloss {_NUMBER} ")
+_LOSS = re.compile(rf"\bloss (?:{_NUMBER}|nan|-?inf) ")
 _UPDATES = re.compile(rf"\bnum_updates {_NUMBER}")
 _EPOCH = re.compile(r"\btrain\W+epoch 0{0,9}([0-9]{1,9}) \|")
 _WALL = re.compile(rf"\btrain_wall {_NUMBER}")
@@ -107,32 +107,40 @@ def _json_lines(lines: list[str]) -> Iterator[dict[str, Any]]:
             continue
 
 
-def _learning_curve(lines: list[str]) -> list[list[float]]:
-    """Return a list of [number of updates, validation loss] for the first validation set in the log."""
-    found = []
+def _learning_curve(lines: list[str]) -> list[list[float | None]]:
+    """Return a list of [number of updates, validation loss] for the first validation set in the log.
+
+    A loss that is NaN or infinite is None.
+    """
+    found: list[tuple[str, int, float | None]] = []
     for line in lines:
         subset = _VALID.search(line)
         loss = _LOSS.search(line, subset.end()) if subset else None
         updates = _UPDATES.findall(line, loss.end()) if loss else []
         if subset and loss and updates:
-            found.append((subset[1], int(float(updates[-1])), float(loss[1])))
+            found.append((subset[1], int(float(updates[-1])), float(loss[1]) if loss[1] else None))
     for fields in _json_lines(lines):
         subset = next(filter(None, map(_JSON_LOSS.fullmatch, fields)), None)
         if subset:
-            updates, loss = _number(fields[subset[0]]), _number(fields.get(f"{subset[1]}_loss"))
-            if updates is not None and loss is not None:
-                found.append((subset[1], int(updates), loss))
+            updates, loss = _number(fields[subset[0]]), fields.get(f"{subset[1]}_loss")
+            if updates is not None and _is_number(loss):
+                found.append((subset[1], int(updates), _number(loss)))
     kept = {updates: loss for subset, updates, loss in found if subset == found[0][0]}
     return [list(point) for point in sorted(kept.items())]
 
 
 def _number(value: Any) -> float | None:
     """Return a field of a json log as a number. The field is a number or a text. Return None if it is not a finite number."""
+    return float(value) if _is_number(value) and math.isfinite(float(value)) else None
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a field of a json log is a number, which may be NaN or infinite."""
     try:
-        number = float(value)
+        float(value)
     except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
+        return False
+    return True
 
 
 def _training_seconds(lines: list[str]) -> float | None:
