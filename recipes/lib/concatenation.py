@@ -7,7 +7,8 @@ concatenation.py score FOLDER TEXT TARGET SEPARATOR
     of sentences per line. For forced.kN.out, the recipe decodes with --segments-forced: each output has N sentences.
     Writes FOLDER/concatenation.json.
 concatenation.py table OUT CONDITION...
-    Reads OUT/CONDITION/ROW/seed*/concatenation.json. CONDITION is the name of a training text, such as L2.
+    Reads OUT/CONDITION/ROW/seed*/concatenation.json. CONDITION is the name of a training text, such as L2,
+    or L1_captions for the models of the option CAPTIONS.
     Writes OUT/table.md, OUT/table.csv and OUT/bleu.svg, and prints table.md.
 
 Scores of a file with k sentences per line, after the separators were removed from outputs and references:
@@ -20,7 +21,6 @@ Scores of a file with k sentences per line, after the separators were removed fr
 
 import csv
 import json
-import re
 import statistics
 import sys
 from pathlib import Path
@@ -126,11 +126,10 @@ def table(out: str, *conditions: str) -> None:
                 _markdown(f"BLEU by place in lines of {last} sentences{how}", rows, [str(n + 1) for n in range(last)], 1)
             )
             cells += [["place", kind, *row] for row in rows]
-    stamp = Path(out) / "L1" / "data" / ".preprocess.done"  # the settings of the stage that prepared the data of L1
-    if stamp.is_file() and re.search("^CAPTIONS=.", stamp.read_text(encoding="utf-8"), re.MULTILINE):
+    if "L1_captions" in conditions:
         parts.append(
-            "The models of L1 were trained by recipes/multi30k_uk, with other training settings and another vocabulary than the "
-            "models of L2 and L6. Compare the models of L1 only with each other."
+            "The models of L1_captions were trained by recipes/multi30k_uk, with other training settings and another vocabulary "
+            "than the models of L2 and L6. Compare the models of L1_captions only with each other."
         )
     text = "\n\n".join(["# Concatenated sentences", *parts]) + "\n"
     (Path(out) / "table.md").write_text(text, encoding="utf-8")

@@ -117,19 +117,48 @@ def test_it_trains_decodes_and_compares(tmp_path):
     assert (killed.out / "L1" / "none" / "seed1" / "concatenation.json").read_text() == whole.read_text()
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The recipe multi30k_uk with one trained model from English to German."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_corpus(folder / "corpus", ("en", "de"), {"train": 300, "val": 24, "test_2016_flickr": 60})
+    recipe = Recipe(folder / "corpus", folder / "captions", TARGET="de", METHODS="none", EPOCHS="1")
+    recipe.run("fetch", "prepare", "train")
+    return recipe
+
+
+def study_of(trained, out, **options):
+    """Return the study that decodes the models of `trained` as L1. With CAPTIONS="", the study trains a small model."""
+    given = {
+        "DATA_FROM": str(trained.corpus), "CAPTIONS": str(trained.out), "CONDITIONS": "L1", "SINGLE": "none", "BEAM": "1",
+        "VOCABULARY": "100", "DRAWS": "1", "UPDATES": "1", "TRAIN_OPTIONS": "--encoder-layers 1 --decoder-layers 1",
+    }  # fmt: skip
+    return Process(RECIPE, out, **{**given, **options})
+
+
 @pytest.mark.slow
-def test_models_of_captions_are_decoded_without_training(tmp_path):
-    write_corpus(tmp_path / "corpus", ("en", "de"), {"train": 300, "val": 24, "test_2016_flickr": 60})
-    trained = Recipe(tmp_path / "corpus", tmp_path / "captions", TARGET="de", METHODS="none", EPOCHS="1")
-    trained.run("fetch", "prepare", "train")
-    given = {"DATA_FROM": str(tmp_path / "corpus"), "CAPTIONS": str(trained.out), "CONDITIONS": "L1", "BEAM": "1"}
-    recipe = Process(RECIPE, tmp_path / "out", **given, SINGLE="none")
+def test_models_of_captions_are_decoded_without_training(trained, tmp_path):
+    recipe = study_of(trained, tmp_path / "out")
     printed = recipe.run()
-    assert "Compare the models of L1 only with each other." in printed and "fairseq-train" not in printed
-    changed = Process(RECIPE, recipe.out, **{**given, "CAPTIONS": ""}, SINGLE="none")
-    assert f"(CAPTIONS={trained.out}, now )" in changed.fails()
-    checkpoint = recipe.out / "L1" / "none" / "seed1" / "checkpoint_last.pt"
-    assert checkpoint.resolve() == (trained.out / "none" / "seed1" / "checkpoint_last.pt").resolve()
+    assert "| L1_captions | none" in printed and "fairseq-train" not in printed
+    checkpoint = recipe.out / "L1_captions" / "none" / "seed1" / "checkpoint_last.pt"
+    assert checkpoint.resolve() == trained.checkpoint().resolve()
     assert json.loads((checkpoint.parent / "concatenation.json").read_text())["plain"].keys() == set("123456")
-    line = Process(RECIPE, tmp_path / "more", **given, SINGLE="none rope").fails()
+    changed = study_of(trained, recipe.out, CAPTIONS=f"{trained.out}/")
+    assert f"(CAPTIONS={trained.out}, now {trained.out}/)" in changed.fails()
+    line = study_of(trained, tmp_path / "more", SINGLE="none rope").fails()
     assert f"{trained.out}/rope/seed1: not trained, or not completely. Expected a run of rope with seed 1." in line
+
+
+@pytest.mark.slow
+def test_models_of_captions_and_models_of_the_study_have_separate_folders(trained, tmp_path):
+    before = trained.checkpoint().read_bytes()
+    recipe = study_of(trained, tmp_path / "out")
+    recipe.run("prepare", "train")
+    (recipe.out / "L1_captions" / "none" / "seed1" / ".train.done").unlink()  # as if killed before the stamp was written
+    recipe.run("prepare", "train", CAPTIONS="")
+    checkpoint = recipe.out / "L1" / "none" / "seed1" / "checkpoint_last.pt"
+    assert checkpoint.exists() and not checkpoint.is_symlink() and trained.checkpoint().read_bytes() == before
+    files = recipe.files(recipe.out / "L1")
+    recipe.run("prepare", "train")
+    assert recipe.files(recipe.out / "L1") == files
