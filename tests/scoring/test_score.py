@@ -403,7 +403,34 @@ def test_targets_may_be_tokenised_lower_case_or_have_unknown_words(posenc, train
     targets = ["the dog &apos;s &quot; sees &quot; a &amp; b .", "<<unk>> <<unk>> sees <<unk>> dog @-@ house .", "dogs sleep ..."]
     (trained / "test.out").write_text(generated(HYPOTHESES, config=config(trained), targets=targets))
     (trained.parent / "test.sov").write_text("\n".join(raw) + "\n")
-    assert scored(posenc, trained) == (0, "")
+    assert warnings(posenc, trained) == [
+        f"posenc: {trained / 'test.out'}: in 3 of 3 sentences, only the hypothesis or only the reference has uppercase letters. "
+        "Expected text of the same case, because BLEU and chrF are case-sensitive. Use a reference with the case of the prepared "
+        "data, or restore the case of the hypotheses."
+    ]
+
+
+UPPER = [line.capitalize() for line in REFERENCES]
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "targets", "references", "number"),
+    [
+        (REFERENCES, REFERENCES, UPPER, 3),  # the prepared data are lowercase
+        (UPPER, UPPER, REFERENCES, 3),  # the reference is lowercase
+        (REFERENCES, [], UPPER, 3),
+        ([REFERENCES[0], *UPPER[1:]], [], UPPER, 1),
+        (UPPER, UPPER, UPPER, 0),
+        (REFERENCES, REFERENCES, REFERENCES, 0),
+        (REFERENCES, UPPER, UPPER, 0),  # the model was trained on text of this case, and its translations are poor
+        (["", ". .", "3"], [], UPPER, 0),
+        (["Ähre", "é"], [], ["ähre", "É"], 2),
+        (["狗"], [], ["狗"], 0),
+    ],
+)
+def test_text_of_another_case_is_noticed(hypotheses, targets, references, number):
+    found = outputs.Generated(hypotheses, [], dict(enumerate(targets)), {}, None)
+    assert outputs.lines_of_other_case(found, references) == number
 
 
 def test_an_output_without_targets_is_scored(posenc, trained):

@@ -163,6 +163,20 @@ def tokenised_lines(hypotheses: list[str], references: list[str]) -> tuple[int, 
     return sum(line.strip()[-2:-1] == " " and line.strip()[-1] in _MARKS for line in attached), len(attached)
 
 
+def lines_of_other_case(generated: Generated, references: list[str]) -> int:
+    """Count the sentences in which only the hypothesis or only the reference has uppercase letters.
+
+    A sentence is not counted if the target in the prepared data has the case of the reference. The model was then trained on text
+    of this case.
+    """
+    number = 0
+    for index, (hypothesis, reference) in enumerate(zip(generated.hypotheses, references)):
+        if any(map(str.isalpha, hypothesis)):
+            own, target = (any(map(str.isupper, text)) for text in (hypothesis, generated.targets.get(index, hypothesis)))
+            number += own == target != any(map(str.isupper, reference))
+    return number
+
+
 def require_same_sentences(generated: Generated, references: list[str], name: str, reference_name: str) -> None:
     """Raise PositionError if the references do not belong to the same sentences as the targets of the prepared data.
 

@@ -276,6 +276,14 @@ def score_part(
             "Expected plain text. Detokenise the hypotheses, or score tokenised text with --tokenize none.",
             file=sys.stderr,
         )
+    other_case = outputs.lines_of_other_case(generated, references)
+    if 2 * other_case > len(references):
+        print(
+            f"posenc: {output}: in {other_case} of {len(references)} sentences, only the hypothesis or only the reference has "
+            "uppercase letters. Expected text of the same case, because BLEU and chrF are case-sensitive. Use a reference with "
+            "the case of the prepared data, or restore the case of the hypotheses.",
+            file=sys.stderr,
+        )
     more = [_more_references(path, len(references), reference) for path in more_references]
     words = [len(line.split()) for line in generated.sources]
     scores = {
