@@ -52,6 +52,13 @@ def test_training_texts_and_tests():
     assert found[-1][-5:] == ["table", "runs/x", "L1", "L2", "L6"]
 
 
+@pytest.mark.parametrize("captions", ["runs/y", str(ROOT / "runs" / "y")])
+def test_the_link_to_a_model_of_captions_is_absolute(captions):
+    found = shown(OUT="runs/x", CAPTIONS=captions, CONDITIONS="L1", SINGLE="none")
+    (link,) = [words for words in found if words[0] == "ln"]
+    assert link[2:] == [f"{ROOT}/runs/y/none/seed1/checkpoint_last.pt", "runs/x/L1_captions/none/seed1/checkpoint_last.pt"]
+
+
 @pytest.mark.parametrize(
     "given, says",
     [
