@@ -155,6 +155,7 @@ def test_models_of_captions_are_decoded_without_training(trained, tmp_path):
     assert f"(CAPTIONS={trained.out}, now {trained.out}/)" in changed.fails()
     line = study_of(trained, tmp_path / "more", SINGLE="none rope").fails()
     assert f"{trained.out}/rope/seed1: not trained, or not completely. Expected a run of rope with seed 1." in line
+    assert not (tmp_path / "more").exists()
 
 
 @pytest.mark.slow
