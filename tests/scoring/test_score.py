@@ -7,12 +7,14 @@ import subprocess
 
 import pytest
 import sacrebleu
+import torch
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.common.versions import commit
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.scoring import generated as outputs
 from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, corpus_bleu
+from fairseq_posenc.host.checkpoints.checksum import checksum
 from fairseq_posenc.host.checkpoints.read import data_digest
 from tests.checkpoints.files import write_checkpoint
 
@@ -209,6 +211,22 @@ def test_a_validation_loss_that_is_not_finite_is_reported(posenc, trained):
         "Expected finite losses. Train again, for example with a smaller learning rate."
     ]
     assert json.loads((trained / "score.json").read_text())["learning_curve"] == [[50, 5.0], [100, None], [150, None]]
+
+
+def test_an_output_of_an_earlier_checkpoint_is_reported(posenc, trained):
+    """Times of files are not compared, because a copy of the files can have any times."""
+    checkpoint, output = trained / "checkpoint_last.pt", trained / "test.out"
+    line = f"2026-01-01 10:00:00 | INFO | fairseq_posenc | checksum {checksum(checkpoint)} of the checkpoint {checkpoint}\n"
+    output.write_text(line + output.read_text())
+    os.utime(output, (0, 0))
+    assert warnings(posenc, trained) == []
+    write_checkpoint(checkpoint, trained.parent / "data", weight=torch.ones(1))  # equal settings, seed and number of updates
+    os.utime(checkpoint, (0, 0))
+    assert warnings(posenc, trained) == [
+        f"posenc: {output}: {checkpoint} has changed after this decoding. Expected the output of this checkpoint. Decode again."
+    ]
+    output.write_text(output.read_text().removeprefix(line).replace("\tpie ces 2", f"\t{line.strip()}"))
+    assert warnings(posenc, trained) == []  # the output of an earlier version, and a hypothesis that looks like the line
 
 
 def test_the_data_hash_follows_the_content(trained):

@@ -18,6 +18,7 @@ _LINE = re.compile(r"^([STDH])-([0-9]{1,9})\t", re.MULTILINE)
 _HYPOTHESIS = re.compile(r"^([DH])-([0-9]{1,9})\t[^\t]*\t?(.*)$", re.MULTILINE)
 _SOURCE = re.compile(r"^S-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _TARGET = re.compile(r"^T-([0-9]{1,9})\t(.*)$", re.MULTILINE)
+_CHECKSUM = re.compile(r"^[^\t\n]*\bchecksum ([0-9a-f]{16}) of the checkpoint ", re.MULTILINE)  # the line has no tab
 _SETTINGS = "{'_name': "
 _MODELS = re.compile(r"\bloading model\(s\) from (.{1,20000})$", re.MULTILINE)
 _LONGEST_SETTINGS = 1_000_000  # maximum number of characters of the line with the settings
@@ -40,6 +41,7 @@ class Generated:
     targets: dict[int, str]  # index of the sentence -> target in the prepared data
     decoding: dict[str, Any]  # decoding settings. Empty if the output does not contain the log
     checkpoint: str | None
+    checksums: frozenset[str] = frozenset()  # of the checkpoint and of a reranker. Empty in outputs of earlier versions
 
 
 _MARKS = (".", "!", "?")
@@ -60,6 +62,7 @@ def parse(text: str, references: int, name: str) -> Generated:
         targets={int(index): line for index, line in _TARGET.findall(text)},
         decoding=decoding,
         checkpoint=checkpoint,
+        checksums=frozenset(_CHECKSUM.findall(text)),
     )
 
 

@@ -95,6 +95,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ...host.checkpoints.checksum import checksum
     from . import others
 
     references = _parts(args.parts, args.generated)
@@ -117,6 +118,12 @@ def run(args: argparse.Namespace) -> int:
         if path not in trainings:
             trainings[path] = training_fields(path)
             trainings[path]["row"] = _row(args.row, trainings[path]["settings"])
+        if generated.checksums and checksum(path) not in generated.checksums:
+            print(
+                f"posenc: {output}: {path} has changed after this decoding. Expected the output of this checkpoint. Decode "
+                "again.",
+                file=sys.stderr,
+            )
         fields = dict(trainings[path])
         _require_one_training(trainings, path, part)
         averaged = fields.pop("averaged")

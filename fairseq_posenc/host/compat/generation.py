@@ -1,11 +1,21 @@
-"""Make calls of one model independent of each other, and return attention weights if alignments are requested."""
+"""Patch decoding.
+
+Calls of one model do not depend on each other. Models return attention weights if alignments are requested. The log of
+fairseq-generate contains the checksum of each checkpoint, so that posenc score can compare the checkpoint with the output.
+"""
 
 import functools
+import logging
+from pathlib import Path
 
+from fairseq import checkpoint_utils
 from fairseq.sequence_generator import EnsembleModel
 from fairseq.tasks import FairseqTask
 
 from ...core import Refusal
+from ..checkpoints.checksum import checksum
+
+logger = logging.getLogger(__name__)
 
 
 def with_alignments(build_generator):
@@ -47,6 +57,21 @@ def with_beam_of_one(set_decoder_beam_size):
     return set_size
 
 
+def with_checksums(load_model_ensemble):
+    """Wrap fairseq's load_model_ensemble, which fairseq-generate calls, so that it logs the checksum of each checkpoint."""
+
+    @functools.wraps(load_model_ensemble)
+    def load(filenames, *args, **kwargs):
+        for name in filenames:
+            found = checksum(Path(name))
+            if found is not None:
+                logger.info(f"checksum {found} of the checkpoint {name}")
+        return load_model_ensemble(filenames, *args, **kwargs)
+
+    return load
+
+
 def apply() -> None:
+    checkpoint_utils.load_model_ensemble = with_checksums(checkpoint_utils.load_model_ensemble)
     FairseqTask.build_generator = with_alignments(FairseqTask.build_generator)
     EnsembleModel.set_decoder_beam_size = with_beam_of_one(EnsembleModel.set_decoder_beam_size)
