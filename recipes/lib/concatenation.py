@@ -126,11 +126,14 @@ def table(out: str, *conditions: str) -> None:
                 _markdown(f"BLEU by place in lines of {last} sentences{how}", rows, [str(n + 1) for n in range(last)], 1)
             )
             cells += [["place", kind, *row] for row in rows]
-    if "L1_captions" in conditions:
-        parts.append(
-            "The models of L1_captions were trained by recipes/multi30k_uk, with other training settings and another vocabulary "
-            "than the models of L2 and L6. Compare the models of L1_captions only with each other."
-        )
+    shown = list(dict.fromkeys(condition for condition, _ in runs))
+    if "L1_captions" in shown:
+        note = "The models of L1_captions were trained by recipes/multi30k_uk"
+        others = " and ".join(condition for condition in shown if condition != "L1_captions")
+        if others:
+            note += f", with other training settings and another vocabulary than the models of {others}"
+            note += ". Compare the models of L1_captions only with each other"
+        parts.append(f"{note}.")
     text = "\n\n".join(["# Concatenated sentences", *parts]) + "\n"
     (Path(out) / "table.md").write_text(text, encoding="utf-8")
     with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:

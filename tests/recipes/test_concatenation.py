@@ -93,19 +93,39 @@ def test_scores():
     assert SCORES["split"]("a<sep>b c", "<sep>") == ["a", "b c"]
 
 
+def write_scores(folder, bleu=10.0):
+    folder.mkdir(parents=True)
+    numbers = {"bleu": bleu, "chrf": 30.0, "ratio": 0.5, "sentences": 1.0, "places": [1.0] * 6}
+    (folder / "concatenation.json").write_text(json.dumps({"plain": {str(k): numbers for k in range(1, 7)}}))
+
+
 def test_the_table_has_means_over_seeds(tmp_path, capsys):
     for seed, bleu in ((1, 10.0), (2, 20.0)):
-        folder = tmp_path / "L2" / "rope" / f"seed{seed}"
-        folder.mkdir(parents=True)
-        numbers = {"bleu": bleu, "chrf": 30.0, "ratio": 0.5, "sentences": 1.0, "places": [1.0] * 6}
-        scores = {"plain": {str(k): numbers for k in range(1, 7)}}
-        (folder / "concatenation.json").write_text(json.dumps(scores))
+        write_scores(tmp_path / "L2" / "rope" / f"seed{seed}", bleu)
     SCORES["table"](str(tmp_path), "L2")
     printed = capsys.readouterr().out
     assert "| L2         | rope     |       2 | 15.0 | 15.0 |" in printed and "forced" not in printed
     assert (tmp_path / "table.md").read_text() == printed and (tmp_path / "bleu.svg").exists()
     with pytest.raises(SystemExit, match="has no scored run"):
         SCORES["table"](str(tmp_path), "L1")
+
+
+@pytest.mark.parametrize(
+    "scored, end",
+    [
+        (["L2", "L6"], None),
+        (["L1_captions"], "trained by recipes/multi30k_uk."),
+        (["L1_captions", "L6"], "than the models of L6. Compare the models of L1_captions only with each other."),
+        (["L1_captions", "L2", "L6"], "than the models of L2 and L6. Compare the models of L1_captions only with each other."),
+    ],
+)
+def test_the_table_names_models_that_cannot_be_compared(scored, end, tmp_path, capsys):
+    for condition in scored:
+        write_scores(tmp_path / condition / "rope" / "seed1")
+    SCORES["table"](str(tmp_path), "L1_captions", "L2", "L6")
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("The models")]
+    assert len(notes) == (end is not None)
+    assert all(note.endswith(end) for note in notes)
 
 
 @pytest.mark.slow
