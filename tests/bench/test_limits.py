@@ -50,7 +50,6 @@ NEAR = 1.2
 #: larger multiples of floors: (method, shape, cost) -> the multiple. The comments state what the code does and the floor does not
 ABOVE = {
     ("zhu", "8x512", "bytes"): 1.42,  # the hooks for scores and for values select the vectors, and sum their gradients, twice
-    ("cai_lam", "64x64", "bytes"): 1.26,  # operators copy queries and keys that are mapped to the width of the vectors
 }
 
 

@@ -128,7 +128,8 @@ class GraphTransformer(PositionMethod):
         read = torch.cat([paths[:number, step] for step, number in enumerate(steps)])
         _, last = self.gru(PackedSequence(self.labels[read], torch.tensor(steps)))  # [layers and directions, P, hidden]
         both = at_least_float32(torch.cat([last[-2], last[-1]], -1))
-        return F.linear(both, *(at_least_float32(given) for given in (self.relation.weight, self.relation.bias))), index
+        r = F.linear(both, *(at_least_float32(given) for given in (self.relation.weight, self.relation.bias)))
+        return r.to(last.dtype), index  # converted once for all layers
 
     def embed(self, x: Tensor, tokens: Tensor, ctx: AttentionContext) -> Tensor:
         return x + self.depths[ctx.side["cai_lam_depth"]].to(x.dtype)
@@ -142,11 +143,13 @@ class GraphTransformer(PositionMethod):
         with torch.autocast(q.device.type, enabled=False):
             r, weight = r.to(q.dtype), self.of_layer(self.relation_of_layer, ctx).to(q.dtype)  # [P, C], [2 C, C]
             of_query, of_key = F.linear(r, weight).unflatten(-1, (2, q.size(1), -1)).unbind(1)  # [P, H, D] each
-            q, k = q * ctx.scale, k * ctx.scale
             if devices.on_cpu(q):
+                q, k = q * ctx.scale, k * ctx.scale
                 of_words = BankScores.apply(q, of_key, index) + BankScores.apply(k, of_query, index.mT).mT
             else:  # queries and keys are mapped to the width of r. All heads then read the vectors r of the pairs
-                to_query, to_key = weight.unflatten(0, (2, q.size(1), -1)).unbind()  # [H, D, C] each
-                of_words = BankScoresOfBoth.apply(q @ to_key, k @ to_query, r, index)
+                to_query, to_key = (weight * ctx.scale).unflatten(0, (2, q.size(1), -1)).unbind()  # [H, D, C] each
+                queries = (q.permute(1, 2, 0, 3).flatten(1, 2) @ to_key).unflatten(1, (-1, q.size(0)))  # [H, T, B, C]
+                keys = (k.transpose(0, 1).flatten(1, 2) @ to_query).unflatten(1, (k.size(0), -1))  # [H, B, S, C]
+                of_words = BankScoresOfBoth.apply(queries.permute(2, 0, 1, 3), keys.transpose(0, 1), r, index)
             alone = ((of_query * of_key).sum(-1) * ctx.scale)[index]  # [P, H] -> [B, S, S, H]
         return of_words + alone.permute(0, 3, 1, 2)

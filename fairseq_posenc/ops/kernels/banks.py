@@ -126,8 +126,9 @@ def _chosen(bank: Tensor, index: Tensor) -> Tensor:
 class BankScoresOfBoth(torch.autograd.Function):
     """Compute x_t . bank[index_ts] + z_s . bank[index_ts]: [B, H, T, C], [B, H, S, C], [P, C], [B, T, S] -> [B, H, T, S].
 
-    The products of queries and of keys read the same selected vectors. Blocks contain queries of all sentences. The second
-    derivative is not defined.
+    The products of queries and of keys read the same selected vectors. Blocks contain queries of all sentences. No product needs
+    a copy of x or z if x has the memory layout [H, T, B, C] or [T, B, H, C], and z has the memory layout [H, B, S, C] or
+    [B, S, H, C]. The second derivative is not defined.
     """
 
     @staticmethod
@@ -139,6 +140,7 @@ class BankScoresOfBoth(torch.autograd.Function):
             vectors = F.embedding(chosen, bank)  # [t, B, S, C]
             torch.bmm(queries[some].flatten(0, 1), vectors.flatten(0, 1).mT, out=of_queries[some].flatten(0, 1))
             torch.bmm(keys.flatten(0, 1), _per_key(vectors).mT, out=of_keys.flatten(0, 1)[..., some])
+            del vectors  # before the vectors of the next block are selected
         ctx.save_for_backward(queries, keys, bank, index)
         return of_queries.permute(1, 2, 0, 3) + of_keys.permute(0, 2, 3, 1)
 
@@ -146,8 +148,10 @@ class BankScoresOfBoth(torch.autograd.Function):
     @first_derivative_only
     def backward(ctx, grad: Tensor):
         queries, keys, bank, index = ctx.saved_tensors
-        by_query, by_key = _by_query(grad), grad.permute(0, 3, 1, 2).contiguous()  # [T, B, H, S], [B, S, H, T]
-        of_queries, of_keys, of_bank = torch.empty_like(queries), None, None
+        by_query, by_key = _by_query(grad).contiguous(), grad.permute(0, 3, 1, 2).contiguous()  # [T, B, H, S], [B, S, H, T]
+        length, batch, heads, width = queries.shape
+        of_queries = queries.new_empty(heads, length, batch, width).permute(1, 2, 0, 3)
+        of_keys, of_bank = None, None
         for some, chosen in _blocks_of_queries(bank, index):
             vectors, rows, columns = F.embedding(chosen, bank), by_query[some].flatten(0, 1), by_key[..., some].flatten(0, 1)
             torch.bmm(rows, vectors.flatten(0, 1), out=of_queries[some].flatten(0, 1))
@@ -155,6 +159,7 @@ class BankScoresOfBoth(torch.autograd.Function):
             torch.bmm(rows.mT, queries[some].flatten(0, 1), out=vectors.flatten(0, 1))  # the vectors are not read again
             _per_key(vectors).baddbmm_(columns.mT, keys.flatten(0, 1))
             of_bank = _plus(of_bank, _summed(vectors.flatten(0, 2), chosen, bank))
+            del vectors
         of_keys = torch.zeros_like(keys) if of_keys is None else of_keys.to(keys.dtype).view_as(keys)
         of_bank = torch.zeros_like(bank) if of_bank is None else of_bank.to(bank.dtype)
         return of_queries.permute(1, 2, 0, 3), of_keys.transpose(1, 2), of_bank, None
@@ -171,11 +176,11 @@ def _summed(vectors: Tensor, index: Tensor, bank: Tensor) -> Tensor:
 
 
 def _by_query(x: Tensor) -> Tensor:
-    return x.permute(2, 0, 1, 3).contiguous()  # [B, H, T, C] -> [T, B, H, C]
+    return x.permute(2, 0, 1, 3)  # [B, H, T, C] -> [T, B, H, C]
 
 
 def _by_key(z: Tensor) -> Tensor:
-    return z.transpose(1, 2).contiguous()  # [B, H, S, C] -> [B, S, H, C]
+    return z.transpose(1, 2)  # [B, H, S, C] -> [B, S, H, C]
 
 
 def _per_key(vectors: Tensor) -> Tensor:
