@@ -198,7 +198,7 @@ def test_halting_and_the_complex_transformer_belong_to_the_row_and_its_name(repo
     )
     assert status == 0 and not error
     assert [line.split("|")[1].strip() for line in lines if line.startswith(("| universal", "| complex"))][:5] == [
-        "complex †", "complex (complex Transformer) †", "universal", "universal (encoder halting=continue, up to 4 layers)",
+        "complex", "complex (complex Transformer)", "universal", "universal (encoder halting=continue, up to 4 layers)",
         "universal (encoder halting=copy, up to 4 layers)",
     ]  # fmt: skip
 
