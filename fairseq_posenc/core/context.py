@@ -164,12 +164,12 @@ class AttentionContext:
         """Return make(), computed once per forward pass and shared across layers. The result must not require gradients."""
         return self.store.once(key, make)
 
-    def hand_over(self, key: Hashable, tensor: Tensor) -> None:
-        """Keep a tensor for a later hook call of the same attention. The tensor may require gradients."""
-        self.store.hand_over(key, tensor)
+    def hand_over(self, key: Hashable, value: Any) -> None:
+        """Keep a value for a later hook call of the same attention. Tensors in the value may require gradients."""
+        self.store.hand_over(key, value)
 
-    def take(self, key: Hashable) -> Tensor | None:
-        """Return the tensor that an earlier hook call of this attention has stored, or None. The tensor is then removed."""
+    def take(self, key: Hashable) -> Any:
+        """Return the value that an earlier hook call of this attention has stored, or None. The value is then removed."""
         return self.store.take(key)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:

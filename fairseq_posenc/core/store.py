@@ -29,7 +29,7 @@ class ForwardStore:
     means: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # [B, 2] each: sums and counts
     pair_draws: dict[str, Tensor] = dataclasses.field(default_factory=dict)  # [B, ...] each
     _made: dict[Hashable, Any] = dataclasses.field(default_factory=dict)
-    _handed: dict[Hashable, Tensor] = dataclasses.field(default_factory=dict)
+    _handed: dict[Hashable, Any] = dataclasses.field(default_factory=dict)
 
     def of_site(self) -> ForwardStore:
         """Return a new store for another site, which contains only the shared values."""
@@ -70,12 +70,12 @@ class ForwardStore:
         """
         return self.once((parameter, dtype, torch.is_grad_enabled()), lambda: parameter.to(dtype).unbind(0))
 
-    def hand_over(self, key: Hashable, tensor: Tensor) -> None:
-        """Keep a tensor for one later call of `take`."""
-        self._handed[key] = tensor
+    def hand_over(self, key: Hashable, value: Any) -> None:
+        """Keep a value for one later call of `take`."""
+        self._handed[key] = value
 
-    def take(self, key: Hashable) -> Tensor | None:
-        """Return and remove the tensor that `hand_over` has stored, or return None."""
+    def take(self, key: Hashable) -> Any:
+        """Return and remove the value that `hand_over` has stored, or return None."""
         return self._handed.pop(key, None)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:

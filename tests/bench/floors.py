@@ -222,20 +222,6 @@ FLOORS = {
                  other=lambda sizes: 2 * 62 * 2 * sizes.words / sizes.batch),
         ),
     ),
-    "zhu": Floor(
-        1,
-        (
-            _SCORES,
-            _SECOND_SCORES,
-            _WEIGHTS,
-            _SECOND_VALUES,
-            # queries and outputs are mapped to the width of the vectors, so that keys and values read the same vectors
-            Term("vectors of all pairs of words, which all heads share: gathered 1, read by two products 2; backward: gathered "
-                 "1, read by two products 2, gradient written 1, scattered 1",
-                 other=lambda sizes: 8 * sizes.vectors / sizes.heads),
-            Term("the product for the gradients of these vectors reads weights and gradients", pairs=2),
-        ),
-    ),
     "cai_lam": Floor(
         1,
         (

@@ -59,6 +59,13 @@ def steps(state, *weights):
     return torch.view_as_real(runge_kutta.RungeKutta.apply(torch.view_as_complex(state), *weights, waves, factors))
 
 
+def linked(q, bank, key, value, *weights):
+    """Return the scores, or the sums of `weights`."""
+    biases = key.new_zeros(len(key)), value.new_zeros(len(value))
+    scores, link = banks.linked_scores(q, banks.Maps(key, biases[0], value, biases[1]), bank, INDEX)
+    return banks.linked_sums(*weights, link) if weights else scores
+
+
 DISTANCE = torch.arange(S) - torch.arange(T).unsqueeze(1)
 SIDES = torch.stack([DISTANCE < 0, DISTANCE > 0])[None]  # the first head reads keys on the left, the second on the right
 LAYOUT = distance_products.Layout(T - 1)
@@ -77,6 +84,8 @@ REFUSED = {
         lambda q, k, bank: banks.BankScoresOfBoth.apply(q, k, bank, INDEX),
         (x(B, H, T, D), x(B, H, S, D), x(5, D)),
     ),
+    "_LinkedScores": (linked, (x(B, H, T, D), x(5, 3), x(D, 3), x(D, 3))),
+    "_LinkedSums": (linked, (x(B, H, T, D), x(5, 3), x(D, 3), x(D, 3), x(B, H, T, S))),
     "AngleRotation": (lambda q, a: angle_rotation.rotate_by(q, a, "halves"), (x(B, H, T, D), x(T, 1))),
     "DistanceScores": (lambda q, r: distance_products.DistanceScores.apply(q, r, S, LAYOUT), (x(B, H, T, D), x(H, W, D))),
     "DistanceSums": (lambda w, r: distance_products.DistanceSums.apply(w, r, LAYOUT), (x(B, H, T, S), x(H, W, D))),

@@ -22,7 +22,7 @@ from fairseq_posenc.core.side import declared_by
 from fairseq_posenc.data.side import examples
 from fairseq_posenc.methods.structure.graph_bert import closeness, colours
 from fairseq_posenc.methods.structure.laplacian import eigenvectors
-from fairseq_posenc.ops import devices, graphs
+from fairseq_posenc.ops import graphs
 from fairseq_posenc.ops.kernels import banks
 from fairseq_posenc.ops.paths import unique_paths
 from fairseq_posenc.ops.trees import Tree, by_token, path_labels
@@ -550,10 +550,8 @@ def test_different_paths_of_a_batch(count):
 
 @pytest.mark.parametrize("heads", [1, 3])
 @pytest.mark.parametrize("block", [1, 10**6])
-@pytest.mark.parametrize("device", ["cpu", "accelerator"])
-def test_products_with_a_bank_in_blocks(device, block, heads, monkeypatch):
-    monkeypatch.setattr(banks, "_BLOCK_ON_CPU" if device == "cpu" else "_BLOCK", block)
-    monkeypatch.setattr(devices, "on_cpu", lambda x: device == "cpu")
+def test_products_with_a_bank_in_blocks(block, heads, monkeypatch):
+    monkeypatch.setattr(banks, "_BLOCK_ON_CPU", block)
     torch.manual_seed(2)
     x, weights = torch.randn(2, 3, 5, 4).double(), torch.rand(2, 3, 5, 6).double()
     bank, index = torch.randn(7, heads, 4).double(), torch.randint(7, (2, 5, 6))
@@ -563,6 +561,27 @@ def test_products_with_a_bank_in_blocks(device, block, heads, monkeypatch):
     torch.testing.assert_close(banks.BankSums.apply(weights, bank, index), torch.einsum("bhts,btshd->bhtd", weights, vectors))
     assert torch.autograd.gradcheck(lambda x, bank: banks.BankScores.apply(x, bank, index), (given[0], given[2]))
     assert torch.autograd.gradcheck(lambda weights, bank: banks.BankSums.apply(weights, bank, index), (given[1], given[2]))
+
+
+@pytest.mark.parametrize("block", [1, 200, 10**6])
+def test_products_of_queries_and_of_weights_with_the_same_vectors(block, monkeypatch):
+    """gradcheck also checks the gradients of the scores without the sums, and of the sums without the scores."""
+    monkeypatch.setattr(banks, "_LINKED_BLOCK", block)
+    torch.manual_seed(2)
+    shapes = (2, 3, 5, 4), (2, 3, 5, 6), (7, 8), (4, 8), (4,), (4, 8), (4,)
+    given = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    index = torch.randint(7, (2, 5, 6))
+
+    def both(q, weights, bank, *maps):
+        scores, link = banks.linked_scores(q, banks.Maps(*maps), bank, index)
+        return scores, banks.linked_sums(weights, link)
+
+    q, weights, bank, key, key_bias, value, value_bias = given
+    keys, values = bank[index] @ key.T + key_bias, bank[index] @ value.T + value_bias
+    scores, sums = both(*given)
+    torch.testing.assert_close(scores, torch.einsum("bhtd,btsd->bhts", q, keys))
+    torch.testing.assert_close(sums, torch.einsum("bhts,btsd->bhtd", weights, values))
+    assert torch.autograd.gradcheck(both, given)
 
 
 @pytest.mark.parametrize("block", [1, 60, 10**6])

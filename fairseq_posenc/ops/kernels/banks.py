@@ -3,24 +3,25 @@
 An index selects one vector of the bank for every pair of query and key.
 
 The tensor of all selected vectors, [B, T, S, D], is not stored for the backward pass. The backward pass selects the vectors of
-each block again.
+each block again. `BankScores` and `BankSums` use blocks that fit into the cache of a CPU. The other functions are for
+accelerators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import devices
 from ..precision import at_least_float32
 from .derivatives import first_derivative_only
 
-#: maximum number of elements of all vectors that a block selects, on a CPU and on an accelerator. With larger blocks, an
-#: accelerator needs fewer kernel launches
-_BLOCK_ON_CPU, _BLOCK = 2**22, 2**28
+#: maximum number of elements of all vectors that a block selects: on a CPU, and on an accelerator in `BankScoresOfBoth` and in
+#: the linked functions. With larger blocks, an accelerator needs fewer kernel launches and more memory
+_BLOCK_ON_CPU, _BLOCK, _LINKED_BLOCK = 2**22, 2**28, 2**27
 
 
 class BankScores(torch.autograd.Function):
@@ -60,8 +61,6 @@ class BankSums(torch.autograd.Function):
 
 
 def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    if bank.size(1) == 1 and not devices.on_cpu(bank):
-        return _scores_of_words(x, bank, index)
     out = x.new_empty(*x.shape[:3], index.size(2))
     for rows in _blocks(bank, index):
         vectors = _chosen(bank, index[:, rows])
@@ -73,8 +72,6 @@ def _scores(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
 
 def _sums(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    if bank.size(1) == 1 and not devices.on_cpu(bank):
-        return _sums_of_words(weights, bank, index)
     out = weights.new_empty(*weights.shape[:3], bank.size(2))
     for rows in _blocks(bank, index):
         vectors = _chosen(bank, index[:, rows])
@@ -90,8 +87,6 @@ def _outer(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
 
     The sums are computed in float32 or wider.
     """
-    if bank.size(1) == 1 and not devices.on_cpu(bank):
-        return _outer_of_words(weights, x, bank, index)
     total = torch.zeros_like(bank, dtype=torch.promote_types(bank.dtype, torch.float32))
     for rows in _blocks(bank, index):
         some, queries = weights[:, :, rows], x[:, :, rows]
@@ -120,7 +115,7 @@ def _chosen(bank: Tensor, index: Tensor) -> Tensor:
 
 
 # --- accelerators -----------------------------------------------------------------------------------------------------
-# All heads read the same vectors. All heads of a word are next to each other in memory, so that no product needs a copy.
+# All heads read the same vectors. One product multiplies the vectors of a word with all heads of this word.
 
 
 class BankScoresOfBoth(torch.autograd.Function):
@@ -199,38 +194,153 @@ def _blocks_of_queries(bank: Tensor, index: Tensor) -> Iterator[tuple[slice, Ten
     return ((slice(first, first + size), index[first : first + size]) for first in range(0, len(index), size))
 
 
-def _scores_of_words(x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    words, vectors = _by_word(x), bank.squeeze(1)  # [B T, H, D], [P, D]
-    out = x.new_empty(len(words), x.size(1), index.size(2))
-    for some, chosen in _blocks_of_words(vectors, index):
-        torch.bmm(words[some], vectors[chosen].mT, out=out[some])
+class Maps(NamedTuple):
+    """Linear maps of the vectors r of a bank: weights [D, C] and biases [D] for keys and for values."""
+
+    key_weight: Tensor
+    key_bias: Tensor
+    value_weight: Tensor
+    value_bias: Tensor
+
+
+class Link(NamedTuple):
+    """Tensors that `linked_scores` passes to `linked_sums`.
+
+    of_weights, of_sums: the placeholders of `_LinkedScores`. vectors: the selected vectors, [B T, S, C], or None if these
+    vectors have more than `_LINKED_BLOCK` elements.
+    """
+
+    of_weights: Tensor
+    of_sums: Tensor
+    value_weight: Tensor
+    value_bias: Tensor
+    bank: Tensor
+    index: Tensor
+    vectors: Tensor | None
+
+
+def linked_scores(q: Tensor, maps: Maps, bank: Tensor, index: Tensor) -> tuple[Tensor, Link]:
+    """Compute y_ts = q_t . (K r_ts + k), with r_ts = bank[index_ts], and K and k the maps of keys.
+
+    Queries are multiplied with K, so that `linked_scores` and `linked_sums` read the same vectors r_ts. The second derivative
+    is not defined.
+
+    Args:
+        q: [B, H, T, D].
+        bank: [P, C].
+        index: [B, T, S].
+    Returns: y [B, H, T, S], and the argument `link` of `linked_sums`.
+    """
+    whole = index.numel() * bank.size(1) <= _LINKED_BLOCK
+    vectors = F.embedding(index.flatten(0, 1), bank.detach()) if whole else None
+    scores, of_weights, of_sums = _LinkedScores.apply(q, *maps, bank, index, vectors)
+    return scores, Link(of_weights, of_sums, maps.value_weight, maps.value_bias, bank, index, vectors)
+
+
+def linked_sums(weights: Tensor, link: Link) -> Tensor:
+    """Compute y_t = sum_s w_ts (V r_ts + v), with V and v the maps of values: weights [B, H, T, S] -> [B, H, T, D].
+
+    `link` is a result of `linked_scores`. The gradients are correct only if each `link` is used once.
+    """
+    return _LinkedSums.apply(weights.to(link.bank.dtype), *link).to(weights.dtype)
+
+
+class _LinkedScores(torch.autograd.Function):
+    """Compute the scores of `linked_scores`, and two placeholders.
+
+    Equation: g is the gradient of the scores, w are the weights of `linked_sums`, and h is the gradient of its result. The
+        gradient of bank[p] is the sum of g_ts K^T q_t + w_ts V^T h_t over the pairs with index_ts = p.
+    Placeholders: one product computes both terms of the gradient. The backward pass of `_LinkedSums` therefore returns w and h
+        as the gradients of the placeholders. The placeholders have the shapes of w and h, and need no memory. The sums
+        over r_ts are not stored. The backward pass computes these sums again, for the gradient of V.
+    """
+
+    @staticmethod
+    def forward(
+        ctx, q: Tensor, key_weight: Tensor, key_bias: Tensor, value_weight: Tensor, value_bias: Tensor, bank: Tensor,
+        index: Tensor, vectors: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        ctx.save_for_backward(q, key_weight, key_bias, value_weight, bank, index)
+        scores = _scores_of_words(q, key_weight, key_bias, bank, index, vectors)
+        nothing = q.new_empty(())
+        return scores, nothing.expand(scores.shape), nothing.expand(q.shape)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx, grad: Tensor, weights: Tensor, of_sums: Tensor):
+        q, key_weight, key_bias, value_weight, bank, index = ctx.saved_tensors
+        words, of_words = _by_word(q), _by_word(of_sums)  # [B T, H, D]
+        factors = torch.cat([grad.transpose(1, 2), weights.transpose(1, 2)], 2).flatten(0, 1)  # [B T, 2 H, S]
+        mapped = torch.cat([words @ key_weight, of_words @ value_weight], 1)  # [B T, 2 H, C]
+        products, of_bank = torch.empty_like(mapped), None
+        for some, chosen in _blocks_of_words(bank, index):
+            vectors = F.embedding(chosen, bank)
+            torch.bmm(factors[some], vectors, out=products[some])
+            torch.bmm(factors[some].mT, mapped[some], out=vectors)  # the vectors are not read again
+            of_bank = _plus(of_bank, _summed(vectors.flatten(0, 1), chosen, bank))
+            del vectors  # before the vectors of the next block are selected
+        of_bank = torch.zeros_like(bank) if of_bank is None else of_bank.to(bank.dtype)
+        (of_mapped, sums), (of_offsets, totals) = (x.chunk(2, 1) for x in (products, factors.sum(-1, keepdim=True)))
+        of_q = _split(torch.addcmul(of_mapped @ key_weight.mT, of_offsets, key_bias), index)
+        of_key = _of_map(words, of_mapped), _of_map(words, of_offsets).squeeze(1)
+        of_value = _of_map(of_words, sums), _of_map(of_words, totals).squeeze(1)
+        return of_q, *of_key, *of_value, of_bank, None, None
+
+
+class _LinkedSums(torch.autograd.Function):
+    """Compute `linked_sums`. The backward pass of `_LinkedScores` computes the gradients of the bank and of the maps."""
+
+    @staticmethod
+    def forward(
+        ctx, weights: Tensor, of_weights: Tensor, of_sums: Tensor, value_weight: Tensor, value_bias: Tensor, bank: Tensor,
+        index: Tensor, vectors: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        ctx.save_for_backward(weights, value_weight, value_bias, bank, index)
+        words = _by_word(weights)  # [B T, H, S]
+        sums = words.new_empty(*words.shape[:2], bank.size(1))
+        for some, chosen in _blocks_of_words(bank, index):
+            torch.bmm(words[some], _selected(vectors, chosen, bank), out=sums[some])
+        totals = words.sum(-1, keepdim=True)
+        del words
+        return _split(torch.addcmul(sums @ value_weight.mT, totals, value_bias), index)
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx, grad: Tensor):
+        weights, *tensors = ctx.saved_tensors
+        return _scores_of_words(grad, *tensors), weights, grad, None, None, None, None, None
+
+
+def _scores_of_words(
+    q: Tensor, weight: Tensor, bias: Tensor, bank: Tensor, index: Tensor, vectors: Tensor | None = None
+) -> Tensor:
+    """Return q_t . (weight r_ts + bias): [B, H, T, D] -> [B, H, T, S]. `vectors` are the vectors r_ts, if they are known."""
+    words = _by_word(q)
+    mapped, offsets = words @ weight, (words @ bias).unsqueeze(-1)  # [B T, H, C], [B T, H, 1]
+    out = words.new_empty(*words.shape[:2], index.size(2))
+    for some, chosen in _blocks_of_words(bank, index):
+        torch.baddbmm(offsets[some], mapped[some], _selected(vectors, chosen, bank).mT, out=out[some])
     return _split(out, index)
 
 
-def _sums_of_words(weights: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    words, vectors = _by_word(weights), bank.squeeze(1)  # [B T, H, S], [P, D]
-    out = weights.new_empty(*words.shape[:2], vectors.size(1))
-    for some, chosen in _blocks_of_words(vectors, index):
-        torch.bmm(words[some], vectors[chosen], out=out[some])
-    return _split(out, index)
+def _selected(vectors: Tensor | None, index: Tensor, bank: Tensor) -> Tensor:
+    """Return `vectors`, or the vectors that the index selects if `vectors` is None."""
+    return F.embedding(index, bank) if vectors is None else vectors
 
 
-def _outer_of_words(weights: Tensor, x: Tensor, bank: Tensor, index: Tensor) -> Tensor:
-    words, queries, vectors = _by_word(weights).mT, _by_word(x), bank.squeeze(1)  # [B T, S, H], [B T, H, D], [P, D]
-    total = None
-    for some, chosen in _blocks_of_words(vectors, index):
-        total = _plus(total, _summed((words[some] @ queries[some]).flatten(0, 1), chosen, bank))  # [t, S, H] @ [t, H, D]
-    return torch.zeros_like(bank) if total is None else total.to(bank.dtype).view_as(bank)
+def _of_map(words: Tensor, grad: Tensor) -> Tensor:
+    """Return the gradient of a map, summed over words and heads: [B T, H, D], [B T, H, C] -> [D, C]."""
+    return (words.permute(1, 2, 0) @ grad.transpose(0, 1)).sum(0)
 
 
 def _blocks_of_words(vectors: Tensor, index: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Yield ranges of the words of all sentences, with their part of the index: [t, S].
 
-    The selected vectors of a range have at most `_BLOCK` elements. A range contains at least one word, also if the vectors of
-    this word have more elements.
+    The selected vectors of a range have at most `_LINKED_BLOCK` elements. A range contains at least one word, also if the
+    vectors of this word have more elements.
     """
     index = index.flatten(0, 1)  # [B T, S]
-    size = max(1, _BLOCK // max(1, index.size(1) * vectors.size(1)))
+    size = max(1, _LINKED_BLOCK // max(1, index.size(1) * vectors.size(1)))
     return ((slice(first, first + size), index[first : first + size]) for first in range(0, len(index), size))
 
 
