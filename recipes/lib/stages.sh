@@ -16,12 +16,12 @@ check_output() { # check the name OUT
 open_output() { # create and lock OUT. Other machines of the same training run do not lock it, because machines may share OUT
   if [[ -n $DRY_RUN || ($NODE_RANK != 0 && ${wanted:-} == train) ]]; then return 0; fi
   mkdir -p "$OUT"
-  if [[ ! -e $OUT/.recipe ]]; then echo "$recipe" >"$OUT/.recipe"; fi
-  [[ $(<"$OUT/.recipe") == "$recipe" ]] || fail "OUT=$OUT: contains the output of $(<"$OUT/.recipe"). Expected a folder of this recipe. Use another folder."
   if command -v flock >/dev/null; then # commands inherit the lock, so that a command of a killed recipe keeps OUT locked
     exec 9>>"$OUT/.lock"
     if [[ -z $SHARE ]]; then flock -w 5 9 || in_use; else lock_share; fi
   fi
+  [[ ! -e $OUT/.recipe || $(<"$OUT/.recipe") == "$recipe" ]] ||
+    fail "OUT=$OUT: contains the output of $(<"$OUT/.recipe"), according to $OUT/.recipe. Expected a folder of this recipe. Use another folder."
 }
 
 in_use() { fail "$OUT: in use by another recipe, or by a command of a killed recipe. Wait until it ends, or end it."; }
@@ -80,10 +80,16 @@ stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: run a step of a stage, or com
   fi
 }
 
-do_stage() { # FOLDER STAMP COMMAND...: run the command, then write the stamp
+do_stage() { # FOLDER STAMP COMMAND...: run the command, then write the stamp. Before the first stamp, write the name of the recipe
   run mkdir -p "$1"
   "${@:3}"
+  [[ -n $DRY_RUN || -e $OUT/.recipe ]] || echo "$recipe" | write_at_once "$OUT/.recipe"
   record_settings "$2"
+}
+
+write_at_once() { # FILE: write the standard input to FILE. Machines that share the folder never read an incomplete file
+  local part=$1.$HOSTNAME.$BASHPID.part # a unique name, because other processes may write the same file
+  cat >"$part" && mv "$part" "$1"
 }
 
 need() { # STAGE FILE: fail unless FILE exists. The earlier stage STAGE writes FILE
@@ -91,10 +97,9 @@ need() { # STAGE FILE: fail unless FILE exists. The earlier stage STAGE writes F
 }
 
 record_settings() { # FILE: write the settings of the current stage to FILE
-  local name part=$1.$HOSTNAME.$$.part # a unique name, because machines that share the folder may write the same stamp
+  local name
   [[ -z $DRY_RUN ]] || return 0
-  for name in $stage_settings; do printf '%s\n' "$(setting "$name")"; done >"$part"
-  mv "$part" "$1"
+  for name in $stage_settings; do printf '%s\n' "$(setting "$name")"; done | write_at_once "$1"
 }
 
 # If only the settings of decoding or scoring differ, the training run need not be repeated. The error message then contains a

@@ -135,7 +135,15 @@ def test_a_folder_belongs_to_one_recipe(tmp_path):
     (tmp_path / ".recipe").write_text("recipes/quickstart\n")
     done = stages(tmp_path)
     assert done.returncode == 1 and done.stdout == ""
-    assert f"OUT={tmp_path}: contains the output of recipes/quickstart. Expected a folder of this recipe." in done.stderr
+    assert f"OUT={tmp_path}: contains the output of recipes/quickstart, according to {tmp_path}/.recipe. Expected" in done.stderr
+
+
+def test_a_recipe_without_a_finished_stage_does_not_own_the_folder(tmp_path):
+    failed = bash(STAGES.replace("first() {", "first() { fail broken;"), OUT=str(tmp_path), COLOUR="red", SHAPE="round")
+    assert failed.stderr.endswith("broken\n") and not (tmp_path / ".recipe").exists()
+    stages(tmp_path, "one")
+    assert (tmp_path / ".recipe").read_text() == "recipes/recipe\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".recipe", "a", "log"]
 
 
 def test_a_stage_that_failed_takes_other_settings(tmp_path):
@@ -168,6 +176,7 @@ def test_one_recipe_at_a_time(tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused = stages(tmp_path)
     assert refused.returncode == 1 and f"{tmp_path}: in use" in refused.stderr
+    assert not (tmp_path / ".recipe").exists()
 
 
 #: opens the output folder OUT, prints a line, and waits for a line of input. The environment contains OUT and SHARE
