@@ -32,6 +32,9 @@ from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.scoring.generated import hypotheses
 
 LENGTHS = range(1, 7)
+RUNS = "runs.json"  # condition -> row -> seed -> scores
+
+Scores = dict[str, dict[str, dict[str, dict]]]
 
 
 def split(line: str, separator: str) -> list[str]:
@@ -79,15 +82,31 @@ def score(folder: str, text: str, target: str, separator: str) -> None:
     (Path(folder) / "concatenation.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def read(out: Path, conditions: list[str]) -> dict[tuple[str, str], list[dict]]:
-    """Return (condition, row) -> list of the scores of all seeds."""
-    found: dict = {}
-    for condition in conditions:
-        for path in sorted((out / condition).glob("*/seed*/concatenation.json")):
-            found.setdefault((condition, path.parents[1].name), []).append(json.loads(path.read_text(encoding="utf-8")))
+def read(out: Path, conditions: list[str]) -> Scores:
+    """Return condition -> row -> seed -> scores, from OUT/runs.json or from the folders of the runs."""
+    found: Scores = {}
+    if (out / RUNS).is_file():
+        stored = json.loads((out / RUNS).read_text(encoding="utf-8"))
+        found = {condition: stored[condition] for condition in conditions if condition in stored}
+    else:
+        for condition in conditions:
+            for path in sorted((out / condition).glob("*/seed*/concatenation.json")):
+                scores, row = json.loads(path.read_text(encoding="utf-8")), path.parents[1].name
+                found.setdefault(condition, {}).setdefault(row, {})[path.parent.name.removeprefix("seed")] = scores
     if not found:
         sys.exit(f"concatenation.py: {out} has no scored run. Expected the stage score before. Run it.")
     return found
+
+
+def store(results: str, out: str, *conditions: str) -> None:
+    """Add the scores of all runs of OUT to RESULTS/runs.json."""
+    path = Path(results) / RUNS
+    stored: Scores = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    for condition, rows in read(Path(out), list(conditions)).items():
+        for row, seeds in rows.items():
+            stored.setdefault(condition, {}).setdefault(row, {}).update(seeds)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(stored, indent=0) + "\n", encoding="utf-8")
 
 
 def mean(runs: list[dict], kind: str, length: int, *keys: str | int) -> float | None:
@@ -103,7 +122,10 @@ def mean(runs: list[dict], kind: str, length: int, *keys: str | int) -> float | 
 
 def table(out: str, *conditions: str) -> None:
     """Write and print all tables, and plot BLEU by the number of sentences per line."""
-    runs = read(Path(out), list(conditions))
+    read_runs = read(Path(out), list(conditions))
+    runs = {(condition, row): list(seeds.values()) for condition, rows in read_runs.items() for row, seeds in rows.items()}
+    # models that were trained without separators write no separators, so their outputs cannot be divided into sentences
+    divided = {names: found for names, found in runs.items() if not names[0].startswith("L1")}
     parts, cells = [], []
     kinds = [("plain", ""), ("forced", ", number of sentences forced")]
     for kind, how in kinds:
@@ -111,14 +133,15 @@ def table(out: str, *conditions: str) -> None:
             ("bleu", "BLEU", 1), ("chrf", "chrF", 1), ("ratio", "Words of outputs / words of references", 2),
             ("sentences", "Share of outputs with as many sentences as the source", 2),
         ):  # fmt: skip
-            rows = [[*names, len(found), *(mean(found, kind, k, key) for k in LENGTHS)] for names, found in runs.items()]
+            measured_rows = divided if key == "sentences" else runs
+            rows = [[*names, len(found), *(mean(found, kind, k, key) for k in LENGTHS)] for names, found in measured_rows.items()]
             rows = [row for row in rows if any(value is not None for value in row[3:])]
             if rows:
                 parts.append(_markdown(f"{title} by sentences per line{how}", rows, [str(k) for k in LENGTHS], digits))
                 cells += [[key, kind, *row] for row in rows]
         last = max(LENGTHS)
         rows = [
-            [*names, len(found), *(mean(found, kind, last, "places", n) for n in range(last))] for names, found in runs.items()
+            [*names, len(found), *(mean(found, kind, last, "places", n) for n in range(last))] for names, found in divided.items()
         ]
         rows = [row for row in rows if any(value is not None for value in row[3:])]
         if rows:
@@ -126,7 +149,9 @@ def table(out: str, *conditions: str) -> None:
                 _markdown(f"BLEU by place in lines of {last} sentences{how}", rows, [str(n + 1) for n in range(last)], 1)
             )
             cells += [["place", kind, *row] for row in rows]
-    shown = list(dict.fromkeys(condition for condition, _ in runs))
+    shown = list(read_runs)
+    if divided and len(divided) < len(runs):
+        parts.append("Models of L1 were trained without separators. The tables of sentences and places therefore leave them out.")
     if "L1_captions" in shown:
         note = "The models of L1_captions were trained by recipes/multi30k_uk"
         others = " and ".join(condition for condition in shown if condition != "L1_captions")
@@ -138,7 +163,7 @@ def table(out: str, *conditions: str) -> None:
     (Path(out) / "table.md").write_text(text, encoding="utf-8")
     with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["measure", "decoding", "training", "method", "seeds", *LENGTHS], *cells])
-    _draw(runs, Path(out) / "bleu.svg")
+    _draw(runs, Path(out) / "bleu.png")
     print(text, end="")
 
 
@@ -165,11 +190,11 @@ def _draw(runs: dict, path: Path) -> None:
         axis.set(title=f"training text {condition}", xlabel="sentences per line", ylabel="BLEU")
         axis.legend(fontsize=6)
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, dpi=100)
 
 
 if __name__ == "__main__":
     try:
-        {"score": score, "table": table}[sys.argv[1]](*sys.argv[2:])
+        {"score": score, "table": table, "store": store}[sys.argv[1]](*sys.argv[2:])
     except PositionError as error:
         sys.exit(f"concatenation.py: {error}")

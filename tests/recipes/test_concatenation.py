@@ -105,9 +105,29 @@ def test_the_table_has_means_over_seeds(tmp_path, capsys):
     SCORES["table"](str(tmp_path), "L2")
     printed = capsys.readouterr().out
     assert "| L2         | rope     |       2 | 15.0 | 15.0 |" in printed and "forced" not in printed
-    assert (tmp_path / "table.md").read_text() == printed and (tmp_path / "bleu.svg").exists()
+    assert (tmp_path / "table.md").read_text() == printed and (tmp_path / "bleu.png").exists()
     with pytest.raises(SystemExit, match="has no scored run"):
         SCORES["table"](str(tmp_path), "L1")
+
+
+def test_models_without_separators_are_left_out_of_the_tables_of_sentences(tmp_path, capsys):
+    for condition in ("L1", "L2"):
+        write_scores(tmp_path / condition / "rope" / "seed1")
+    SCORES["table"](str(tmp_path), "L1", "L2")
+    tables = capsys.readouterr().out.split("## ")
+    assert {table.splitlines()[0].split()[0]: "| L1 " in table for table in tables[1:]} == {
+        "BLEU": False, "chrF": True, "Words": True, "Share": False,
+    }  # fmt: skip
+    assert "| L1 " in tables[1] and "trained without separators" in tables[-1]
+
+
+def test_scores_of_several_folders_are_stored_in_one_file(tmp_path, capsys):
+    results = tmp_path / "results"
+    for seed, bleu in ((1, 10.0), (2, 20.0)):
+        write_scores(tmp_path / f"out{seed}" / "L2" / "rope" / f"seed{seed}", bleu)
+        SCORES["store"](str(results), str(tmp_path / f"out{seed}"), "L2")
+    SCORES["table"](str(results), "L2")
+    assert "| L2         | rope     |       2 | 15.0 | 15.0 |" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
