@@ -44,7 +44,7 @@ CLAIMS = (
     Claim("Relative PE", "shaw", "-++"),
     Claim("Combined absolute and relative PE", "tupe_rel", "-++"),
     Claim("Relative scalar approach", "t5", "++-"),
-    Claim("Adaptive-T5", "at5", "++-"),
+    Claim("Adaptive-T5", "soft_t5", "++-"),
 )
 
 
@@ -100,6 +100,8 @@ def _antipova(cost: dict[str, dict[str, Any]]) -> str:
     wrong = sum(cell.endswith(_CONTRADICTION) for row in rows for cell in row)
     relative = {registry.card("shaw").extrapolation, registry.card("t5").extrapolation}
     assert len(relative) == 1
+    missing = ", ".join(f"`{claim.method}`" for claim in CLAIMS if claim.method not in cost)
+    unmeasured = f" The benchmark does not contain {missing}." if missing else ""
     return f"""\
 ## Antipova and Horban (2024), Table 1
 
@@ -129,14 +131,13 @@ paper and this project. The columns contain:
   {numbers["tupe_rel"] / numbers["learned"]:.1f}, because `tupe_rel` contains a table of absolute positions and two
   projections. The table and the two projections each have as many parameters as `learned`. The paper calls
   `tupe_rel` efficient and `learned` inefficient.
-* `t5` has {numbers["t5"]:,} parameters and `at5` has {numbers["at5"]:,}. No other learned method in this table
+* `t5` has {numbers["t5"]:,} parameters and `soft_t5` has {numbers["soft_t5"]:,}. No other learned method in this table
   has fewer parameters. The paper calls both methods inefficient. It calls `shaw` with {numbers["shaw"]:,} parameters efficient.
 
 Two statements in the text of the paper are also contradicted:
 
 * The paper says that T5 and adaptive T5 are "considerably slower than the sinusoidal approach and use extra memory and
-  parameters". The columns of time and memory do not show this. `at5` is a reconstruction, because the full
-  text of the paper on adaptive T5 was not available.
+  parameters". The columns of time and memory do not show this.{unmeasured}
 * The paper says that relative positions need mh(2n-1)d parameters. m is the number of layers, h the number of
   heads, n the number of positions, and d the width of a head. The paper computes
   "12 · 12 · (2 · 512 - 1) = 147K". This product does not contain the factor d. The next table shows the number with this factor
