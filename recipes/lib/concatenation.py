@@ -32,7 +32,7 @@ from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.scoring.generated import hypotheses
 
 LENGTHS = range(1, 7)
-RUNS = "runs.json"  # condition -> row -> seed -> scores
+STORED = "scores.json"  # condition -> row -> seed -> scores
 
 Scores = dict[str, dict[str, dict[str, dict]]]
 
@@ -83,10 +83,10 @@ def score(folder: str, text: str, target: str, separator: str) -> None:
 
 
 def read(out: Path, conditions: list[str]) -> Scores:
-    """Return condition -> row -> seed -> scores, from OUT/runs.json or from the folders of the runs."""
+    """Return condition -> row -> seed -> scores, from OUT/scores.json or from the folders of the runs."""
     found: Scores = {}
-    if (out / RUNS).is_file():
-        stored = json.loads((out / RUNS).read_text(encoding="utf-8"))
+    if (out / STORED).is_file():
+        stored = json.loads((out / STORED).read_text(encoding="utf-8"))
         found = {condition: stored[condition] for condition in conditions if condition in stored}
     else:
         for condition in conditions:
@@ -99,8 +99,8 @@ def read(out: Path, conditions: list[str]) -> Scores:
 
 
 def store(results: str, out: str, *conditions: str) -> None:
-    """Add the scores of all runs of OUT to RESULTS/runs.json."""
-    path = Path(results) / RUNS
+    """Add the scores of all runs of OUT to RESULTS/scores.json."""
+    path = Path(results) / STORED
     stored: Scores = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     for condition, rows in read(Path(out), list(conditions)).items():
         for row, seeds in rows.items():

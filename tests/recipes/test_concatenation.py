@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 
 import pytest
@@ -128,6 +129,15 @@ def test_scores_of_several_folders_are_stored_in_one_file(tmp_path, capsys):
         SCORES["store"](str(results), str(tmp_path / f"out{seed}"), "L2")
     SCORES["table"](str(results), "L2")
     assert "| L2         | rope     |       2 | 15.0 | 15.0 |" in capsys.readouterr().out
+
+
+def test_the_committed_table_is_that_of_its_scores(tmp_path):
+    committed = ROOT / "results" / "concatenation" / "multi30k_en-de"
+    shutil.copy(committed / "scores.json", tmp_path)
+    SCORES["table"](str(tmp_path), *json.loads((committed / "scores.json").read_text()))
+    for name in ("table.md", "table.csv"):
+        assert (tmp_path / name).read_bytes() == (committed / name).read_bytes()
+    assert (committed / "bleu.png").exists()
 
 
 @pytest.mark.parametrize(

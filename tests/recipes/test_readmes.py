@@ -35,7 +35,7 @@ def test_commands_of_results(reader):
     commands = [block for block in indented() if re.search(r"^    [^#]*\brecipes/", block)]
     assert len(commands) > 15
     for command in commands:
-        assert re.search(r"\bfairseq-train\b|\bcli analyse\b", reader.paste(command)), command
+        assert re.search(r"\bfairseq-(train|generate)\b|\bcli analyse\b", reader.paste(command)), command
 
 
 def test_archive_commands_of_results(reader):
