@@ -104,8 +104,8 @@ def _reason(words: Sequence[str]) -> str:
     return same
 
 
-#: value of fairseq-generate's --remove-bpe -> function that returns the word index, from 1, of every subword of a sentence. Its
-#: arguments are the subwords and the words of the sentence
+#: value of fairseq-generate's --remove-bpe -> function that returns the word index of every subword of a sentence. The first
+#: word has the index 1. The arguments of the function are the subwords and the words of the sentence
 SUBWORDS: dict[str, Callable[[Sequence[str], Sequence[str]], list[int]]] = {
     "none": of_words,
     "subword_nmt": of_subword_nmt,
