@@ -7,8 +7,10 @@ A check returns its measured values. If something is wrong, it raises `Finding` 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -102,6 +104,25 @@ def step(variant: Variant, device: torch.device) -> dict[str, Any]:
     return {}
 
 
+def waits(variant: Variant, device: torch.device) -> dict[str, Any]:
+    """Check that the host waits at most once for the GPU in a training step in bfloat16, according to PyTorch."""
+    model = models.build(variant, SIZE, LENGTH + 2, CPU, torch.bfloat16).to(device)
+    action = actions.training(model, *actions.sentences(BATCH, LENGTH, device))
+    action()  # the first step creates tables and the state of the optimizer
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            action()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    waited = [warning for warning in found if "synchronizing CUDA operation" in str(warning.message)]
+    if len(waited) > WAITS:
+        places = ", ".join(f"{Path(warning.filename).name}:{warning.lineno}" for warning in waited)
+        raise Finding(f"the host waits {len(waited)} times for the GPU in a training step, more than {WAITS}: {places}")
+    return {"waits": len(waited)}
+
+
 def search(variant: Variant, device: torch.device) -> dict[str, Any]:
     """Check that beam search on the device finds translations with the same scores as beam search on the CPU."""
     scores = []
@@ -166,6 +187,7 @@ ON_DEVICE = {
     "step": step,
     "fp16": half(torch.float16),
     "bf16": half(torch.bfloat16),
+    "waits": waits,
     "search": search,
     "compile": compiled,
 }

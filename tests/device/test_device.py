@@ -1,6 +1,7 @@
 """Run the checks for a GPU without a GPU, and test that they detect a broken method."""
 
 import json
+import warnings
 from unittest.mock import patch
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from fairseq_posenc import registry
 from fairseq_posenc.bench.models import Variant
 from tests.device import __main__ as device
-from tests.device import checks, magnitudes
+from tests.device import checks, magnitudes, method
 
 CPU = torch.device("cpu")
 T5 = Variant.of("t5", "model")
@@ -48,7 +49,7 @@ def test_other_logits_of_a_compiled_model_are_a_finding():
 @pytest.mark.parametrize("name", [*checks.ON_DEVICE, "branches"])
 def test_an_exception_is_a_finding(name):
     with patch.object(checks.models, "build", side_effect=RuntimeError("no kernel\nfor this")):
-        found = device.check(T5, {name: {**checks.ON_DEVICE, **checks.WITHOUT_GPU}[name]}, CPU)
+        found = method.check(T5, {name: {**checks.ON_DEVICE, **checks.WITHOUT_GPU}[name]}, CPU)
     (line,) = device.findings({"t5": found})
     assert line.startswith(f"t5, {name}: RuntimeError: no kernel (")
 
@@ -104,6 +105,36 @@ def test_a_wait_is_a_finding():
 
     with patch.object(checks.models, "build", waiting), pytest.raises(checks.Finding, match="waits 4 times"):
         checks.branches(T5, torch.device("meta"))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_waits_on_a_gpu_are_counted(number):
+    build, modes = checks.models.build, []
+
+    def waiting(*arguments):
+        model = build(*arguments)
+        wait = "called a synchronizing CUDA operation"
+        model.register_forward_hook(lambda *_: [warnings.warn(wait, stacklevel=1) for _ in range(number)] and None)
+        return model
+
+    with patch.object(checks.models, "build", waiting), patch.object(torch.cuda, "set_sync_debug_mode", modes.append):
+        if number > checks.WAITS:
+            with pytest.raises(checks.Finding, match=f"waits {number} times for the GPU .*: test_device.py:"):
+                checks.waits(T5, CPU)
+        else:
+            assert checks.waits(T5, CPU) == {"waits": number}
+    assert modes == ["warn", "default"]
+
+
+def test_methods_are_checked_in_processes_of_their_own_on_a_gpu():
+    found = dict(device.checked(["t5", "no_such_method"], torch.device("cuda")))
+    assert set(found["t5"]) == set(checks.WITHOUT_GPU) and not device.findings({"t5": found["t5"]})
+    (line,) = device.findings({"no_such_method": found["no_such_method"]})
+    assert line.startswith("no_such_method, process: the process of the checks ended with status 1: ")
+
+
+def test_a_process_that_does_not_end_is_a_finding():
+    assert method.check_apart("t5", 0.1) == {"process": {"finding": "the checks did not end within 0.1 seconds"}}
 
 
 def test_the_benchmark_is_part_of_the_file(tmp_path):
