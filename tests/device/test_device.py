@@ -81,6 +81,27 @@ def test_other_numbers_are_a_finding(name, change, wanted):
         checks.ON_DEVICE[name](T5, meta_free)
 
 
+@pytest.mark.parametrize("share, is_found", [(1e-7, False), (1e-4, True)])
+def test_gradients_are_compared_although_exact_gradients_of_0_differ(share, is_found):
+    """The exact gradient of k_proj.bias is 0. On the device, `share` times the largest gradient is added to it."""
+    build, number = checks.models.build, iter(range(9))
+
+    def built(*arguments):
+        model = build(*arguments)
+        if next(number) == 1:
+            bias = model.decoder.layers[0].self_attn.k_proj.bias
+            largest = 0.04  # of all gradients of this model
+            bias.register_hook(lambda gradient: gradient + share * largest)
+        return model
+
+    with patch.object(checks.models, "build", built):
+        if is_found:
+            with pytest.raises(checks.Finding, match=r"self_attn\.k_proj\.bias differs from the CPU by"):
+                checks.numbers(T5, CPU)
+        else:
+            assert checks.numbers(T5, CPU)["largest_difference"] <= checks.TOLERANCE
+
+
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
 def test_a_number_that_is_not_finite_is_a_finding(name):
     build = checks.models.build
