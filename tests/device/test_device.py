@@ -102,6 +102,21 @@ def test_gradients_are_compared_although_exact_gradients_of_0_differ(share, is_f
             assert checks.numbers(T5, CPU)["largest_difference"] <= checks.TOLERANCE
 
 
+def test_noise_with_a_seed_is_drawn_on_the_cpu():
+    generator, expected = torch.Generator().manual_seed(7), torch.randn(3, 2, generator=torch.Generator().manual_seed(7))
+    with checks.noise_of_the_cpu():
+        drawn = [torch.randn(3, 2, generator=generator, device="meta"), torch.randn((3, 2), generator=generator, device=CPU)]
+    assert drawn[0].is_meta and drawn[1].equal(expected)
+
+
+def test_activation_functions_are_smooth_and_recurrent_networks_have_gradients():
+    model = checks.given(Variant.of("rnn", "model"), CPU).model
+    layers = [module for module in model.modules() if hasattr(module, "activation_fn")]
+    assert {layer.activation_fn for layer in layers} == {torch.nn.functional.gelu} and not any(layer.training for layer in layers)
+    recurrent = [module for module in model.modules() if isinstance(module, torch.nn.RNNBase)]
+    assert recurrent and all(module.training and module.dropout == 0 for module in recurrent)
+
+
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
 def test_a_number_that_is_not_finite_is_a_finding(name):
     build = checks.models.build

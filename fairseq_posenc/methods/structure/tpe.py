@@ -99,6 +99,6 @@ class TreePositions(PositionMethod):
     def _weights(self) -> Tensor:
         """Return p^level sqrt((1 - p^2) d / 2): [depth, 1, copies]."""
         p = torch.tanh(at_least_float32(self.factor))
-        # avoid 0^0, whose gradient is not finite
-        powers = torch.cat([torch.ones_like(p)[None], p.expand(self.depth - 1, -1)]).cumprod(0)
+        # PyTorch's gradient of 0^0 is finite for exponents in a tensor. cumprod would wait for the GPU in the backward pass
+        powers = p.pow(torch.arange(self.depth, device=p.device).unsqueeze(-1))  # [depth, copies]
         return (powers * ((1 - p.square()) * self.dims.embed_dim / 2).sqrt()).unsqueeze(1)
