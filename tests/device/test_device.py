@@ -9,6 +9,7 @@ import torch
 
 from fairseq_posenc import registry
 from fairseq_posenc.bench.models import Variant
+from fairseq_posenc.ops import devices
 from tests.device import __main__ as device
 from tests.device import checks, magnitudes, method
 
@@ -192,3 +193,12 @@ def test_the_table_of_magnitudes_has_every_method():
     lines = magnitudes.FILE.read_text(encoding="utf-8").splitlines()
     table = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
     assert table[2:] == registry.names() and lines[0] == magnitudes.HEAD.splitlines()[0]
+
+
+def test_the_branch_of_huang3_for_a_gpu_compiles():
+    """Found on an H100. In a model, keys have another memory layout than in one attention module."""
+    compile_model = torch.compile
+    backend = "aot_eager_decomp_partition"  # compiles in seconds, with the decompositions of the default backend
+    compiling = patch.object(torch, "compile", lambda model: compile_model(model, backend=backend))
+    with compiling, patch.object(devices, "on_cpu", lambda _: False):
+        checks.compiled(Variant.of("huang3", "model"), CPU)

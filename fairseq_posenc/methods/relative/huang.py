@@ -18,6 +18,7 @@ from ...ops import devices
 from ...ops.distances import by_distance, diagonals, from_table, require_integer, table_row
 from ...ops.kernels.clipped_distances import clipped_columns
 from ...ops.kernels.derivatives import first_derivative_only
+from ...ops.kernels.outputs import write
 from ...ops.precision import at_least_float32
 from ...ops.relative import sum_products
 
@@ -201,7 +202,7 @@ class GatedProduct(torch.autograd.Function):
                 torch.mul(here, gates(some, seen), out=product)  # [B, H, c, S, D]
                 out[:, :, some, seen] = product.mul_(keys).sum(-1)
             else:
-                torch.mul(keys, gates(some, seen), out=product)
+                write(product, torch.mul, keys, gates(some, seen))
                 out[:, :, some, seen] = (product @ here.mT).squeeze(-1)
         return out if on_cpu else out.flip(2)
 
@@ -257,14 +258,14 @@ def _with_products(
         g = grad[:, :, q.size(2) - some.stop : q.size(2) - some.start, seen].flip(2)  # [B, H, c, S]
         own = gates(some, seen)
         by_channel = product.view(*channels_of_k.shape[:3], *g.shape[2:])  # [B, H, D, c, S]
-        torch.mul(g.unsqueeze(2), own.movedim(-1, 2), out=by_channel)
+        write(by_channel, torch.mul, g.unsqueeze(2), own.movedim(-1, 2))
         grad_q.append((by_channel @ channels_of_k[..., seen, None]).squeeze(-1))  # [B, H, D, c, S] @ [B, H, D, S, 1]
         of_k = (channels_of_q[..., None, some] @ by_channel).squeeze(-2)  # [B, H, D, 1, c] @ [B, H, D, c, S]
         if grad_k is None:  # the block with the last queries, which attend to all keys
             grad_k = at_least_float32(of_k)
         else:
             grad_k[..., seen].add_(of_k)
-        torch.mul(q[:, :, some].unsqueeze(3), k[:, :, seen].unsqueeze(2), out=product)
+        write(product, torch.mul, q[:, :, some].unsqueeze(3), k[:, :, seen].unsqueeze(2))
         chosen = numbers(some, seen).unsqueeze(1)  # [B or 1, 1, c, S]
         if len(chosen) == 1:  # [H c S, 1, B] @ [H c S, B, D]
             summed = g.flatten(1).mT.unsqueeze(1) @ product.flatten(1, 3).transpose(0, 1)
