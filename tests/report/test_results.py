@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import special
+from scipy.stats import spearmanr
 
 from fairseq_posenc import cli, registry
 from fairseq_posenc.bench import counts, files
@@ -252,6 +253,55 @@ def test_the_page_has_the_costs_of_biases():
     tables = [name for name in cost if name in registry.names() and ".bias." in registry.lookup.declaration(name).module]
     within = {name for name in tables if round(cost["alibi"], 1) <= round(cost[name], 1) <= round(cost["dynamic_bias"], 1)}
     assert {*tables} - within == {"cable", "forgetting", "fire", "diet_linformer", "window"}
+
+
+def test_the_page_has_the_speed_on_a_gpu():
+    folder, text = ROOT / "results" / "bench", " ".join(page().split())
+    rows = json.loads((folder / "nvidia_h100" / "bench.json").read_text(encoding="utf-8"))["rows"]
+    counted = json.loads((folder / "counted" / "base" / "count.json").read_text(encoding="utf-8"))["rows"]
+    counts = {row["method"]: row for row in counted}
+
+    def times(shape: str) -> dict[str, float]:
+        return {row["method"]: row[f"training {shape}"]["median"] for row in rows}
+
+    def ratio(method: str, shape: str, *names: str) -> float:
+        own, stock = counts[method][f"training {shape}"], counts["stock"][f"training {shape}"]
+        return sum(own[name] for name in names) / sum(stock[name] for name in names)
+
+    short, long = times("64x64"), times("8x512")
+    assert f"for {len(rows)} methods ([bench.md]" in text
+    rest = {name: value for name, value in long.items() if name not in ("huang3", "dape")}
+    for sentence, found in {
+        "takes {:.2f} (`{}`) to {:.2f} times (`{}`)": short,
+        "take {:.2f} (`{}`) to {:.2f} times (`{}`)": rest,
+    }.items():
+        least, most = min(found, key=lambda name: found[name]), max(found, key=lambda name: found[name])
+        assert sentence.format(found[least], least, found[most], most) in text
+    assert f"`huang3` takes {long['huang3']:.1f} times and `dape` takes {long['dape']:.1f} times" in text
+    correlations = []
+    for shape, measured in {"64x64": short, "8x512": long}.items():
+        predicted = {name: ratio(name, shape, "launches") for name in measured}
+        correlations.append(spearmanr(list(measured.values()), list(predicted.values())).statistic)
+        shares = sorted(measured[name] / predicted[name] for name in measured)
+        assert shares[len(shares) // 4] >= 0.95 and shares[3 * len(shares) // 4] <= 1.25  # "most methods take 1.0 to 1.2 times"
+    assert "is {:.2f} with 64 words and {:.2f} with 512 words".format(*correlations) in text
+    bytes_moved = [ratio(name, "8x512", "read", "written") for name in ("huang3", "dape")]
+    assert "they read and write {:.1f} and {:.1f} times".format(*bytes_moved) in text
+    peers = json.loads((folder / "nvidia_h100" / "peers.json").read_text(encoding="utf-8"))
+    medians = [row[shape]["median"] for row in peers["rows"] for shape in peers["settings"]["shapes"]]
+    assert f"one attention module takes {min(medians):.2f} to {max(medians):.2f} times as long" in text
+
+
+def test_the_page_has_the_checks_on_a_gpu():
+    first, second = (
+        json.loads((ROOT / "results" / "bench" / "nvidia_h100" / name).read_text(encoding="utf-8"))["methods"]
+        for name in ("checks.json", "checks_repeated.json")
+    )
+    text = " ".join(page().split())
+    found = {name for name, checks in first.items() if any("finding" in values for values in checks.values())}
+    assert f"{len(found)} of the {len(first)} methods had findings" in text and all(f"`{name}`" in text for name in found)
+    again = {(name, check) for name, checks in second.items() for check, values in checks.items() if "finding" in values}
+    assert found | {"spe_sine"} == set(second) and again == {("huang3", "compile")}
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
