@@ -46,7 +46,7 @@ def finished(folder: Path, settings: dict[str, Any], name: str = "bench.json") -
 
 
 def write(results: dict[str, Any], folder: Path) -> None:
-    """Write bench.json, bench.csv, bench.md and growth.{svg,png}."""
+    """Write bench.json, bench.csv and bench.md, and growth.{svg,png} if there is a plot."""
     results = _rounded(results)
     plot = growth.draw(results)
     contents: dict[str, str | bytes] = {

@@ -9,14 +9,14 @@ from . import tables
 
 
 def draw(results: dict[str, Any]) -> Plot | None:
-    """Return the plot, or None if the results contain no measurement of one attention module alone."""
+    """Return the plot, or None if one attention module was measured with fewer than three lengths."""
     return render("growth", lambda: _figure(results["rows"]))
 
 
 def _figure(measured: list[dict[str, Any]]) -> Any:
     lengths = [key for key in tables.measures(measured) if key.startswith("attention ")]
     rows = [row for row in measured if lengths and row.get(lengths[0])]
-    if not rows:
+    if len(lengths) < 3 or not rows:
         return None
     from matplotlib.ticker import LogLocator
 

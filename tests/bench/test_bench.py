@@ -156,7 +156,7 @@ def test_an_architecture_is_measured_as_it_is(name):
 @pytest.mark.slow
 def test_a_small_benchmark_and_its_files(tmp_path, capsys):
     folder = tmp_path / "out"
-    options = "--size tiny --rounds 2 --shapes 2x8 --lengths 8 16 --steps 4 --sites model cross --profile".split()
+    options = "--size tiny --rounds 2 --shapes 2x8 --lengths 8 16 24 --steps 4 --sites model cross --profile".split()
     assert cli.main(["bench", "t5", "xpos", "learned", *options, "--output", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines()[:-2])) <= 80 and "training" in shown and "attention" in shown
