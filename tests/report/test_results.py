@@ -255,6 +255,18 @@ def test_the_page_has_the_costs_of_biases():
     assert {*tables} - within == {"cable", "forgetting", "fire", "diet_linformer", "window"}
 
 
+@pytest.mark.parametrize("folder", ["tiny", "more_methods"])
+def test_the_page_names_the_captions_rows_that_differ(folder):
+    report = (ROOT / "results" / "multi30k_en-de" / folder / "report.md").read_text(encoding="utf-8")
+    section = re.search(rf"^## multi30k_en-de/{folder}$(.*?)^## ", page(), re.MULTILINE | re.DOTALL)[1]
+    found = set(re.findall(r"(\w+) \(([+-][\d.]+ (?:BLEU|chrF)), 95 % interval", report))
+    assert found
+    for method, difference in found:
+        assert f"`{method}`" in section and (difference in section or (method == "none" and difference.endswith("chrF")))
+    named = re.findall(r"`(\w+)`(?:, the model without positions,)? differs from", section)
+    assert set(named) | {"tupe_abs"} == {method for method, _ in found} | {"tupe_abs"}
+
+
 def test_the_page_has_the_speed_on_a_gpu():
     folder, text = ROOT / "results" / "bench", " ".join(page().split())
     rows = json.loads((folder / "nvidia_h100" / "bench.json").read_text(encoding="utf-8"))["rows"]

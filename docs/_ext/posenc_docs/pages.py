@@ -55,6 +55,7 @@ _API = {
 #: tables of the results with one row per method -> description
 _RESULTS = {
     "results/multi30k_en-de/tiny": "English-German captions",
+    "results/multi30k_en-de/more_methods": "English-German captions",
     "results/all_methods/float32": "artificial language",
 }
 _TRAINING = """\
