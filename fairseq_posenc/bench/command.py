@@ -105,6 +105,11 @@ def run(args: argparse.Namespace) -> int:
 
     if args.count and args.peers:
         raise PositionError("--count --peers: cannot be combined. Expected one of the two. Remove one of them.")
+    if args.peers and args.dtype not in (None, "float32"):
+        raise PositionError(
+            f"--peers --dtype {args.dtype}: not available, because some of the other libraries compute only in float32. "
+            "Expected float32. Remove --dtype."
+        )
     _require_effect(args)
     settings = Settings.of(with_defaults(args))
     if args.count:

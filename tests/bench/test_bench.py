@@ -247,6 +247,7 @@ def test_decoding_is_shown_as_speed_and_one_attention_with_its_memory():
             for given in ("--sites model", "--lengths 8", "--steps 9", "--profile")
         ),
         (["--count", "--steps", "9", "--sites", "cross"], "--sites --steps: no effect with --count."),
+        (["--peers", "--dtype", "bfloat16"], "--peers --dtype bfloat16: not available"),
     ],
 )
 def test_mistakes_are_one_line(arguments, wanted, capsys, monkeypatch):
