@@ -51,6 +51,15 @@ def test_what_a_command_needs_is_said_before_it(name, needed, scores):
     assert needed in before and (before.strip() == "") == (needed == "")
 
 
+def test_costs_of_two_devices_are_not_mixed():
+    """`t5` is in both benchmarks, `soft_t5` only in the benchmark on a GPU, and `wall` in none."""
+    costs = pages.Costs(ROOT)
+    for name, devices in {"t5": ["AMD EPYC", "NVIDIA H100"], "soft_t5": ["NVIDIA H100"], "wall": []}.items():
+        found = costs.tables(name)
+        assert re.findall(r"Transformer, (AMD EPYC|NVIDIA H100)", found) == devices
+        assert ("do not contain this method" in found) == (not devices) and bool(costs.of(name)) == ("AMD EPYC" in devices)
+
+
 def test_methods_without_results_say_so(scores):
     rows = [scores.of(registry.card(name)) for name in registry.names()]
     assert {row for row in rows if not row.startswith("|")} == {"The committed results do not contain this method.\n"}

@@ -21,10 +21,18 @@ from fairseq_posenc.registry.spec import option_rows
 
 _DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
 #: measures of a benchmark in the page of a method -> description
+#: benchmark, measure -> label. The first benchmark is the one of the chooser
 _COSTS = {
-    "training 8x128": "training time, 8 sentences of 128 words", "memory 8x128": "training memory, 8 sentences of 128 words",
-    "training 2x512": "training time, 2 sentences of 512 words", "memory 2x512": "training memory, 2 sentences of 512 words",
-    "decoding": "decoding time per word, beam 4",
+    "amd_epyc_2_cores": {
+        "training 8x128": "training time, 8 sentences of 128 words", "memory 8x128": "training memory, 8 sentences of 128 words",
+        "training 2x512": "training time, 2 sentences of 512 words", "memory 2x512": "training memory, 2 sentences of 512 words",
+        "decoding": "decoding time per word, beam 4",
+    },
+    "nvidia_h100": {
+        "training 64x64": "training time, 64 sentences of 64 words", "memory 64x64": "training memory, 64 sentences of 64 words",
+        "training 8x512": "training time, 8 sentences of 512 words", "memory 8x512": "training memory, 8 sentences of 512 words",
+        "decoding": "decoding time per word, beam 4",
+    },
 }  # fmt: skip
 _CHOSEN = "training 8x128"
 #: filter of the table -> label and values
@@ -100,17 +108,32 @@ class Costs:
     """Costs of methods in the committed benchmarks, as ratios to stock fairseq's Transformer."""
 
     def __init__(self, root: Path):
-        self.device = ""
-        self.rows: dict[str, dict[str, float]] = {}
-        for path in sorted(root.glob("results/bench/*/bench.json")):
-            found = json.loads(path.read_text(encoding="utf-8"))
-            self.device = self.device or f"{found['settings']['device']}, {found['settings']['dtype']}"
-            for row in found["rows"]:
-                if row["site"] == "model":
-                    self.rows.setdefault(row["method"], {key: _ratio(row.get(key)) for key in _COSTS if row.get(key)})
+        self.devices: dict[str, str] = {}  # benchmark -> device, type and size of the models
+        self.rows: dict[str, dict[str, dict[str, float]]] = {}  # benchmark -> method -> measure -> ratio
+        for folder, measures in _COSTS.items():
+            found = json.loads((root / "results/bench" / folder / "bench.json").read_text(encoding="utf-8"))
+            settings = found["settings"]
+            self.devices[folder] = f"{settings['device']}, {settings['dtype']}, models of size {settings['size']}"
+            self.rows[folder] = {
+                row["method"]: {key: _ratio(row[key]) for key in measures if row.get(key)}
+                for row in found["rows"]
+                if row["site"] == "model"
+            }
+        self.device = next(iter(self.devices.values()))
 
     def of(self, name: str) -> dict[str, float]:
-        return self.rows.get(name, {})
+        """Return the costs of a method in the first benchmark."""
+        return next(iter(self.rows.values())).get(name, {})
+
+    def tables(self, name: str) -> str:
+        """Return one table per benchmark that contains the method, or a sentence if there is none."""
+        texts = []
+        for folder, device in self.devices.items():
+            if ratios := self.rows[folder].get(name):
+                rows = "\n".join(f"| {_COSTS[folder][key]} | {ratio:.2f} |" for key, ratio in ratios.items())
+                texts.append(f"Ratios to stock fairseq's Transformer, {device}:\n\n| | ratio |\n|---|---:|\n{rows}\n")
+        missing = f"The committed benchmarks do not contain this method. Measure it with `posenc bench {name}`.\n"
+        return "\n".join(texts) or missing
 
 
 def _ratio(value: Mapping[str, float]) -> float:
@@ -251,12 +274,6 @@ def method(name: str, costs: Costs, scores: Scores, oracle: str) -> str:
     options = "\n".join(
         f"| `{option}` | {_text(allowed)} | `{default}` | {_text(help)} |" for option, allowed, default, help in option_rows(name)
     )
-    measured = "\n".join(f"| {_COSTS[key]} | {ratio:.2f} |" for key, ratio in costs.of(name).items())
-    cost = (
-        f"Ratios to stock fairseq's Transformer, {costs.device}.\n\n| | ratio |\n|---|---:|\n{measured}\n"
-        if measured
-        else "The committed benchmark does not contain this method. Measure it with `posenc bench " + name + "`.\n"
-    )
     return (
         f"# {name}: {card.title}\n\n{_text(description.summary)}\n\n"
         f'<div class="equation">\n\n{_text(equation)}\n\n</div>\n\n'
@@ -268,7 +285,7 @@ def method(name: str, costs: Costs, scores: Scores, oracle: str) -> str:
         f"## Options\n\n| option | allowed | default | meaning |\n|---|---|---|---|\n{options}\n\n"
         f"## Results\n\nBLEU of the committed training runs. Scores with different seeds differ"
         " ([seed variance](../background/seed_variance.md)), and the reports contain the intervals.\n\n"
-        f"{scores.of(card)}\n## Cost\n\n{cost}\n## Source\n\n"
+        f"{scores.of(card)}\n## Cost\n\n{costs.tables(name)}\n## Source\n\n"
         f"* Papers: {', '.join(_paper(key) for key in card.citations)}\n"
         f"* Code: [{source.name}](../../{source.as_posix()})\n"
         f"* Oracle, an independent implementation that tests compare with the code: [{oracle}](../../tests/oracles/{oracle})\n\n"
