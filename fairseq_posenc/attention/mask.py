@@ -13,7 +13,7 @@ from ..ops import devices
 from ..ops.kernels.blocked_bias import merged
 
 #: alignment of the rows of a mask, in elements. torch's memory-efficient kernel requires it
-ALIGNMENT = 8
+_ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def _aligned(bias: Tensor | None, allowed: Tensor | None, dtype: torch.dtype) ->
     """
     if bias is not None:
         whole, columns = merged(bias, allowed).to(dtype), bias.size(-1)
-        return whole if columns % ALIGNMENT == 0 else F.pad(whole, (0, -columns % ALIGNMENT))[..., :columns]
+        return whole if columns % _ALIGNMENT == 0 else F.pad(whole, (0, -columns % _ALIGNMENT))[..., :columns]
     if allowed is None:
         raise ValueError("expected a bias or a mask, got neither")
     columns = allowed.size(-1)
-    rows = allowed.new_full((*allowed.shape[:-1], columns + -columns % ALIGNMENT), float("-inf"), dtype=dtype)
+    rows = allowed.new_full((*allowed.shape[:-1], columns + -columns % _ALIGNMENT), float("-inf"), dtype=dtype)
     return rows[..., :columns].masked_fill_(allowed, 0.0)
