@@ -45,10 +45,13 @@ def checked(specs: list[str], device: torch.device) -> Iterator[tuple[str, dict[
     if device.type == "cpu":
         yield from ((spec, method.check_here(spec)) for spec in specs)
         return
-    with ThreadPoolExecutor(min(AT_A_TIME, os.cpu_count() or 1)) as threads:
+    threads = ThreadPoolExecutor(min(AT_A_TIME, os.cpu_count() or 1))
+    try:
         started = {threads.submit(method.check_apart, spec): spec for spec in specs}
         for ended in as_completed(started):
             yield started[ended], ended.result()
+    finally:  # after an interruption, do not start the remaining checks
+        threads.shutdown(cancel_futures=True)
 
 
 def benchmark(specs: list[str], device: torch.device, folder: Path, *options: str) -> dict[str, Any]:

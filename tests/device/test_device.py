@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from time import sleep
 from unittest.mock import patch
 
 import pytest
@@ -168,6 +169,15 @@ def test_methods_are_checked_in_processes_of_their_own_on_a_gpu():
     assert set(found["t5"]) == set(checks.WITHOUT_GPU) and not device.findings({"t5": found["t5"]})
     (line,) = device.findings({"no_such_method": found["no_such_method"]})
     assert line.startswith("no_such_method, process: the process of the checks ended with status 1: ")
+
+
+def test_an_interruption_leaves_out_the_remaining_methods():
+    begun = []
+    with patch.object(device, "AT_A_TIME", 1), patch.object(method, "check_apart", lambda spec: begun.append(spec) or sleep(0.1)):
+        running = device.checked(list("abcdefgh"), torch.device("cuda"))
+        next(running)
+        running.close()
+    assert 0 < len(begun) < 4
 
 
 def test_a_process_that_does_not_end_is_a_finding():
