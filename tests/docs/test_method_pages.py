@@ -35,7 +35,7 @@ def test_fairseq_accepts_the_command(name, scores):
 def test_scores_are_those_of_the_reports(folder, scores):
     with (ROOT / folder / "report.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            # other specs than those of the architecture are not on the page
+            # the page contains only runs with the specs of the architecture
             if row["method"] in registry.names() and describe(registry.card(row["method"]).specs) == row["method"]:
                 for part in (name.removesuffix("_bleu_mean") for name in row if name.endswith("_bleu_mean")):
                     seeds, mean = row["seeds"].replace(" ", ", "), float(row[f"{part}_bleu_mean"])

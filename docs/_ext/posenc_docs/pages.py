@@ -20,8 +20,7 @@ from fairseq_posenc.registry.citations import bibtex, entries, fields, web_addre
 from fairseq_posenc.registry.spec import option_rows
 
 _DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
-#: measures of a benchmark in the page of a method -> description
-#: benchmark, measure -> label. The first benchmark is the one of the chooser
+#: benchmark -> measure -> its description on the page of a method. The chooser shows the first benchmark
 _COSTS = {
     "amd_epyc_2_cores": {
         "training 8x128": "training time, 8 sentences of 128 words", "memory 8x128": "training memory, 8 sentences of 128 words",
