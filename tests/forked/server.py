@@ -25,6 +25,8 @@ import fairseq.models
 import fairseq.tasks
 import fairseq.utils
 import torch._dynamo  # noqa: F401  every optimizer imports this module, which takes over a second
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 
 def serve(real: str, place: str) -> dict:
@@ -135,9 +137,24 @@ def run(job: dict) -> int:
     return 0
 
 
+def compose_configurations() -> None:
+    """Compose a configuration of fairseq-train and one of fairseq-generate.
+
+    Hydra then has imported its plugins, and has filled the tables of its parser. Every fairseq command composes a configuration.
+    This takes most of the time of a command that trains for a few updates.
+    """
+    training = ["data", "--arch", "transformer_tiny", "--optimizer", "adam", "--lr", "0.1"]
+    for parser, words in (
+        (options.get_training_parser(), training),
+        (options.get_generation_parser(), ["data", "--path", "model"]),
+    ):
+        convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 3:
         fairseq.utils.import_user_module(argparse.Namespace(user_dir=sys.argv[3]))
+    compose_configurations()
     gc.freeze()  # otherwise, garbage collection would make every process copy the imported modules
     status = run(serve(*sys.argv[1:3]))
     threading._shutdown()
