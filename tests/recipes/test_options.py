@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.recipes.declared import NEEDED, RECIPES, VARIANTS, kind_of, options_of, refused_names, run
+from tests.recipes.declared import NEEDED, RECIPES, VARIANTS, few_rows, kind_of, options_of, outcomes, refused_names, run
 from tests.recipes.process import ROOT
 
 NUMERIC = {"whole", "wholes", "decimal", "decimals", "fraction", "fractions"}
@@ -44,28 +44,37 @@ def test_no_value_of_an_option_is_run(recipe, variant, tmp_path):
     Every option has one value as an argument and the other in the environment. For every second option, the values are
     exchanged. If an option requires a number, the error is one line that names the option. If `variant` contains settings such
     as DATA=multi30k, the test uses only options that are new or have another kind with these settings.
+
+    One process tries all values. One value of every kind is also tried with the recipe itself.
     """
     trap = tmp_path / "trap"
     arithmetic = f"PATH[$(touch {trap})0]"
-    given, tried = {**variant, "POSENC_BIN": "/opt/bin"}, set()
+    given = {**variant, **few_rows(recipe, **variant), "POSENC_BIN": "/opt/bin"}
     known = {name: kind for name, (kind, _) in options_of(recipe).items()} if variant else {}
     kinds = {name: kind for name, (kind, _) in options_of(recipe, **variant).items() if kind != known.get(name)}
     assert len(kinds) > 10
+    tries, names, firsts = [], [], {}
     for number, (name, kind) in enumerate(kinds.items()):
         numeric = kind_of(kind) in NUMERIC
         values = [arithmetic, f"{arithmetic}$(touch {trap})`touch {trap}`"]
         argument, variable = values[:: 1 if number % 2 else -1]
-        tries = [([f"{name}={value}"], given) for value in [argument, *NO_NUMBERS[number % len(NO_NUMBERS) :][:numeric]]]
+        begin = len(tries)
+        tries += [([f"{name}={value}"], given) for value in [argument, NO_NUMBERS[number % len(NO_NUMBERS)]][: 1 + numeric]]
         tries.append(([], {**given, name: variable}))
-        for arguments, environment in tries:
-            done = run(recipe, *arguments, env=environment)
-            tried.add((name, bool(arguments)))
-            value = arguments[0].partition("=")[2] if arguments else environment[name]
-            assert not trap.exists(), f"{name}={value}"
-            if numeric:
-                assert f"{name}={value}: not allowed" in refused(done)
-            else:  # the option may be any text, so the recipe may succeed
-                assert done.returncode == 0 or name in refused(done), done.stderr
+        names += [name] * (len(tries) - begin)
+        firsts.setdefault(kind_of(kind), begin if number % 3 else len(tries) - 1)
+    found = [(*pair, *outcome) for *pair, outcome in zip(names, tries, outcomes(recipe, tries, tmp_path))]
+    for at in firsts.values():
+        arguments, options = tries[at]
+        found.append((names[at], tries[at], run(recipe, *arguments, env=options), trap.exists()))
+    for name, (arguments, options), done, evaluated in found:
+        value = arguments[0].partition("=")[2] if arguments else options[name]
+        assert not evaluated, f"{name}={value}"
+        if kind_of(kinds[name]) in NUMERIC:
+            assert f"{name}={value}: not allowed" in refused(done)
+        else:  # the option may be any text, so the recipe may succeed
+            assert done.returncode == 0 or name in refused(done), done.stderr
+    tried = {(name, bool(arguments)) for name, (arguments, _), *_ in found}
     assert tried == {(name, way) for name in kinds for way in (True, False)}
 
 
