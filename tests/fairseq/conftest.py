@@ -126,8 +126,11 @@ class Fairseq:
         By default, the PyPI package fairseq-fixed drops a last batch whose size is not a multiple of 8. The plugin keeps this
         batch. The option --required-batch-size-multiple 1 also keeps this batch.
         """
+        return self.run(*self.generation(path, *options))
+
+    def generation(self, path, *options) -> list:
         common = ["--path", path, "--cpu", "--num-workers", 0, "--max-len-b", 12, "--batch-size", 4]
-        return self.run("fairseq-generate", self.data, *common, "--required-batch-size-multiple", 1, *options)
+        return ["fairseq-generate", self.data, *common, "--required-batch-size-multiple", 1, *options]
 
     @staticmethod
     def state(path: Path) -> dict:

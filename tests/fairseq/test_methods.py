@@ -4,14 +4,20 @@ These are all methods that need neither side inputs nor documents.
 """
 
 import argparse
+import pickle
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_posenc as posenc
 import fairseq_posenc.host.plugin  # registers the architectures
+from fairseq_posenc import registry
+from fairseq_posenc.core.hooks import HOOKS
 
 WIDTHS = {"_tiny": (2, 128, 4, 512), "_small": (3, 256, 4, 1024), "": (6, 512, 8, 2048), "_big": (6, 1024, 16, 4096)}
 
@@ -24,6 +30,17 @@ READ_WORDS_ALONE = [name for name in posenc.names() if not (posenc.card(name).si
 READ_LENGTHS = [name for name in posenc.names() if "target_length" in {side.name for side in posenc.card(name).side_inputs}]
 
 
+#: methods whose training run is resumed, and whose checkpoint is decoded, with fairseq's commands. Together, these methods have
+#: all hooks, buffers, random numbers, and a state of decoding. The other methods use COMPOSED
+WITH_COMMANDS = {
+    "cape", "carope", "deberta_emd", "diet_linformer", "floater", "learned", "path_attention", "rr", "shortformer", "spe_sine",
+    "stickbreaking", "synthesizer_factorised", "unifpe", "universal",
+}  # fmt: skip
+#: the program that resumes and decodes without Hydra
+COMPOSED = Path(__file__).with_name("composed.py")
+BEAMS = ["--beam", 3, "--nbest", 2]
+
+
 @pytest.fixture(scope="session", params=READ_WORDS_ALONE)
 def trained(request, fairseq, tmp_path_factory):
     """Train a method for four updates. Return its name, and the folder with the checkpoints after two and four updates."""
@@ -32,14 +49,27 @@ def trained(request, fairseq, tmp_path_factory):
     return request.param, folder
 
 
+@pytest.fixture(scope="session")
+def generation(fairseq, tmp_path_factory) -> Path:
+    """Compose a configuration of fairseq-generate. Return its file."""
+    path = tmp_path_factory.mktemp("generation") / "configuration.pickle"
+    _, *words = map(str, fairseq.generation("a checkpoint", *BEAMS))
+    args = options.parse_args_and_arch(options.get_generation_parser(), words)
+    path.write_bytes(pickle.dumps(convert_namespace_to_omegaconf(args)))
+    return path
+
+
 def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
     name, folder = trained
-    shutil.copy(folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
-    output = fairseq.train_as_on_its_page(name, tmp_path, *SHORT).succeeded()
+    middle = folder / "checkpoint_1_2.pt"
+    if name in WITH_COMMANDS:
+        shutil.copy(middle, tmp_path / "checkpoint_last.pt")
+        output = fairseq.train_as_on_its_page(name, tmp_path, *SHORT).succeeded()
+    else:
+        output = fairseq.run("python", COMPOSED, "resume", middle, tmp_path).succeeded()
     assert "(epoch 1 @ 2 updates)" in output
     begun, through, resumed = (
-        fairseq.state(path)
-        for path in (folder / "checkpoint_1_2.pt", folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
+        fairseq.state(path) for path in (middle, folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
     )
     assert resumed["optimizer_history"][-1]["num_updates"] == 4
     assert resumed["model"].keys() == through["model"].keys() == begun["model"].keys()
@@ -50,13 +80,22 @@ def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
     assert not torch.equal(through["model"]["decoder.embed_tokens.weight"], begun["model"]["decoder.embed_tokens.weight"])
 
 
+def test_the_methods_with_commands_have_all_hooks():
+    assert set().union(*(registry.method_class(name)._overridden for name in WITH_COMMANDS)) == set(HOOKS)
+    assert set(READ_WORDS_ALONE) > WITH_COMMANDS
+
+
 @pytest.mark.parametrize("name", READ_LENGTHS)
 def test_methods_that_read_lengths_train_as_on_their_pages(fairseq, tmp_path, name):
     assert "num_updates 4" in fairseq.train_as_on_its_page(name, tmp_path, *SHORT).succeeded()
 
 
-def test_it_decodes_with_beam_search(fairseq, trained):
-    output = fairseq.generate(trained[1] / "checkpoint_last.pt", "--beam", 3, "--nbest", 2).succeeded()
+def test_it_decodes_with_beam_search(fairseq, trained, generation):
+    name, checkpoint = trained[0], trained[1] / "checkpoint_last.pt"
+    if name in WITH_COMMANDS:
+        output = fairseq.generate(checkpoint, *BEAMS).succeeded()
+    else:
+        output = fairseq.run("python", COMPOSED, "generate", generation, checkpoint).succeeded()
     hypotheses = fairseq.rows(output, "H")
     assert sorted(hypotheses) == list(range(6))
     assert all(len(rows) == 2 and "nan" not in "".join(rows) for rows in hypotheses.values())
