@@ -126,10 +126,22 @@ def check(
 
 
 def _build(specs: dict[str, str], dims: Dims) -> None:
+    """Build the methods of all sites. If possible, the tensors contain no values, because large tables would take seconds."""
+    import torch
+
     from ..attention.site_positions import SitePositions
 
-    for site, spec in specs.items():
-        SitePositions(build(spec, dims.at(site), site), dims.at(site), site)
+    def build_sites() -> None:
+        for site, spec in specs.items():
+            SitePositions(build(spec, dims.at(site), site), dims.at(site), site)
+
+    try:
+        with torch.device("meta"):
+            build_sites()
+    except PositionError:
+        raise
+    except Exception:  # some methods read the values of a tensor
+        build_sites()
 
 
 def _is_path(text: str) -> bool:

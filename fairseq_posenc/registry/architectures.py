@@ -5,6 +5,7 @@ Each architecture has four sizes. This module does not import torch.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,13 +104,19 @@ def architectures() -> Iterator[tuple[str, Architecture]]:
             yield name + suffix, architecture
 
 
+@functools.cache
+def _architectures_of(methods: tuple[str, ...]) -> dict[str, Architecture]:
+    """Return all architectures by name. `methods` contains the names of all methods, because a user can add methods."""
+    return dict(architectures())
+
+
 def architecture(name: str, size: str = "") -> Architecture:
     """Return the architecture with this name. `size` is a key of `SIZES`.
 
     Raise PositionError for an unknown name, and for a name that ends with a model size, such as posenc_t5_small. Also raise
     PositionError for posenc_transformer, because users set the specs of posenc_transformer with options.
     """
-    known = dict(architectures())
+    known = _architectures_of(tuple(lookup.names()))
     found = known.get(name)
     ending = next((suffix for suffix in SIZES if suffix and name.endswith(suffix)), "")
     if found is None or name == MODEL or ending:
