@@ -26,6 +26,8 @@ sys.path.pop(0)  # remove the folder of this file, because `--user-dir` must fin
 import fairseq.models
 import fairseq.tasks
 import fairseq.utils
+import matplotlib.backends.backend_agg  # noqa: F401  posenc report imports this module
+import pydantic.main  # noqa: F401  posenc score and posenc report import this module
 import torch._dynamo  # noqa: F401  every optimizer imports this module, which takes over a second
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
