@@ -1,5 +1,8 @@
 """posenc checkpoint: longer maximum lengths, and the start of a training run with another method."""
 
+import functools
+from argparse import Namespace
+
 import pytest
 import torch
 from fairseq import checkpoint_utils, options, tasks
@@ -25,22 +28,38 @@ def data(tmp_path_factory):
     return folder
 
 
+def arguments(data, arch, *words):
+    command = [str(data), "-s", "xx", "-t", "yy", "--arch", arch, *TINY.split(), *words]
+    return options.parse_args_and_arch(options.get_training_parser(), command)
+
+
+@functools.cache
+def composed(data, arch, *words):
+    """Compose the configuration of a training run. Return the configuration and its content."""
+    config = convert_namespace_to_omegaconf(arguments(data, arch, *words))
+    return config, OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+
+
 @pytest.fixture
 def trained(data, tmp_path):
     """Return a function that writes a checkpoint of an architecture, in the format of fairseq-train, with random parameters."""
 
     def write(arch, *more, name="trained.pt", short=SHORT, old=False):
-        limits = ["--max-source-positions", str(short[0]), "--max-target-positions", str(short[1])]
-        command = [str(data), "-s", "xx", "-t", "yy", "--arch", arch, *TINY.split(), *limits, *more]
-        args = options.parse_args_and_arch(options.get_training_parser(), command)
-        config = convert_namespace_to_omegaconf(args)
-        model = tasks.setup_task(config.task).build_model(config.model)
+        words = ["--max-source-positions", str(short[0]), "--max-target-positions", str(short[1]), *more]
+        args = arguments(data, arch, *words)
+        if arch.startswith("posenc_"):  # the configurations of this plugin's architectures differ only in the entry `model`
+            config, content = composed(data, "posenc_transformer_tiny", *words)
+            options_of_model = Namespace(**{**vars(args), "_name": arch})
+        else:
+            config, content = composed(data, arch, *words)
+            options_of_model = config.model
+        model = tasks.setup_task(config.task).build_model(options_of_model)
         torch.manual_seed(1)
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
         history = {"criterion_name": "c", "optimizer_name": "o", "lr_scheduler_state": {}, "num_updates": 5}
         state = {
-            "args": None, "cfg": OmegaConf.to_container(config, resolve=True, enum_to_str=True), "model": model.state_dict(),
+            "args": None, "cfg": {**content, "model": options_of_model}, "model": model.state_dict(),
             "optimizer_history": [history], "task_state": {}, "extra_state": {"train_iterator": {"epoch": 1}},
             "last_optimizer_state": {"state": torch.zeros(10)},
         }  # fmt: skip
@@ -87,9 +106,10 @@ def test_every_method_accepts_longer_sentences(name, trained, tmp_path, capsys):
     grown = [key for key in new if old[key].shape != new[key].shape]
     assert old.keys() == new.keys() and ("train on before you decode" in printed) == bool(grown)
     assert all(torch.equal(old[key], new[key]) for key in new if key not in grown)
-    assert loaded(out).max_positions() >= (1, 1)
+    limits = loaded(out).max_positions()
+    assert limits >= (1, 1)
     if registry.card(name).unbound and not grown:
-        assert loaded(out).max_positions() == LONG or registry.card(name).specs.get("encoder") is None
+        assert limits == LONG or registry.card(name).specs.get("encoder") is None
 
 
 def test_a_longer_table_begins_with_the_trained_rows(trained, tmp_path, capsys):
