@@ -20,14 +20,17 @@ MICRO = {
 }  # fmt: skip
 
 
-def write_corpus(folder: Path, languages=("en", "uk"), parts=PARTS) -> None:
-    """Write the corpus. The second language has the words of the first in reverse order, with reversed letters."""
+def write_corpus(folder: Path, languages=("en", "uk"), parts=PARTS, most=8) -> None:
+    """Write sentences of 3 to `most` words.
+
+    The second language has the words of the first in reverse order, with reversed letters.
+    """
     draw = random.Random(1)
     syllables = [first + second for first in "bdgkmst" for second in "aiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(40)]
     folder.mkdir()
     for part, count in parts.items():
-        sentences = [draw.choices(words, k=draw.randint(3, 8)) for _ in range(count)]
+        sentences = [draw.choices(words, k=draw.randint(3, most)) for _ in range(count)]
         turned = [[word[::-1] for word in reversed(sentence)] for sentence in sentences]
         for language, text in zip(languages, (sentences, turned)):
             lines = "".join(" ".join(sentence).capitalize() + ".\n" for sentence in text)

@@ -14,10 +14,7 @@ from tests.recipes.process import BIN, ROOT, Process, environment
 
 RECIPE = ROOT / "recipes" / "studies" / "concatenation"
 SCORES = runpy.run_path(str(ROOT / "recipes" / "lib" / "concatenation.py"))
-MICRO = {
-    "DATA": "language", "SENTENCES": "300", "TEST": "60", "UPDATES": "3", "DRAWS": "2", "VOCABULARY": "120", "LENGTH": "400",
-    "CONDITIONS": "L1 L2", "SINGLE": "none", "DOCUMENTS": "posenc_g_transformer", "BEAM": "1",
-}  # fmt: skip
+VOCABULARY = "150"
 
 
 def shown(**options) -> list:
@@ -158,28 +155,12 @@ def test_the_table_names_models_that_cannot_be_compared(scored, end, tmp_path, c
     assert all(note.endswith(end) for note in notes)
 
 
-@pytest.mark.slow
-def test_it_trains_decodes_and_compares(tmp_path):
-    recipe = Process(RECIPE, tmp_path / "out", **MICRO)
-    printed = recipe.run()
-    assert "BLEU by sentences per line" in printed and "number of sentences forced" in printed
-    rows = (recipe.out / "table.csv").read_text().splitlines()
-    forced = next(row for row in rows if row.startswith("sentences,forced,L2,posenc_g_transformer"))
-    assert forced.split(",")[5:] == ["1.0"] * 6
-    whole = recipe.out / "L1" / "none" / "seed1" / "concatenation.json"
-
-    killed = Process(RECIPE, tmp_path / "killed", **{**MICRO, "CONDITIONS": "L1"})
-    killed.kill_in_every_stage()
-    killed.run()
-    assert (killed.out / "L1" / "none" / "seed1" / "concatenation.json").read_text() == whole.read_text()
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The recipe multi30k_uk with one trained model from English to German."""
     folder = tmp_path_factory.mktemp("trained")
-    write_corpus(folder / "corpus", ("en", "de"), {"train": 300, "val": 24, "test_2016_flickr": 60})
-    recipe = Recipe(folder / "corpus", folder / "captions", TARGET="de", METHODS="none", EPOCHS="1")
+    write_corpus(folder / "corpus", ("en", "de"), {"train": 300, "val": 24, "test_2016_flickr": 60}, most=4)
+    recipe = Recipe(folder / "corpus", folder / "captions", TARGET="de", METHODS="none", EPOCHS="1", VOCABULARY=VOCABULARY)
     recipe.run("fetch", "prepare", "train")
     return recipe
 
@@ -188,9 +169,37 @@ def study_of(trained, out, **options):
     """Return the study that decodes the models of `trained` as L1. With CAPTIONS="", the study trains a small model."""
     given = {
         "DATA_FROM": str(trained.corpus), "CAPTIONS": str(trained.out), "CONDITIONS": "L1", "SINGLE": "none", "BEAM": "1",
-        "VOCABULARY": "100", "DRAWS": "1", "UPDATES": "1", "TRAIN_OPTIONS": "--encoder-layers 1 --decoder-layers 1",
+        "VOCABULARY": VOCABULARY, "DRAWS": "1", "UPDATES": "1", "TRAIN_OPTIONS": "--encoder-layers 1 --decoder-layers 1",
     }  # fmt: skip
     return Process(RECIPE, out, **{**given, **options})
+
+
+@pytest.mark.slow
+def test_it_trains_decodes_and_compares(trained, tmp_path):
+    own = {"CAPTIONS": "", "UPDATES": "3", "DRAWS": "2"}
+    recipe = study_of(trained, tmp_path / "out", CONDITIONS="L1 L2", DOCUMENTS="posenc_g_transformer", **own)
+    printed = recipe.run()
+    assert "BLEU by sentences per line" in printed and "number of sentences forced" in printed
+    rows = (recipe.out / "table.csv").read_text().splitlines()
+    forced = next(row for row in rows if row.startswith("sentences,forced,L2,posenc_g_transformer"))
+    assert forced.split(",")[5:] == ["1.0"] * 6
+    whole = recipe.out / "L1" / "none" / "seed1" / "concatenation.json"
+
+    killed = study_of(trained, tmp_path / "killed", **own)
+    killed.kill_in_every_stage()
+    killed.run()
+    assert (killed.out / "L1" / "none" / "seed1" / "concatenation.json").read_text() == whole.read_text()
+
+
+@pytest.mark.slow
+def test_it_prepares_the_artificial_language(tmp_path):
+    recipe = Process(RECIPE, tmp_path / "out", DATA="language", SENTENCES="60", TEST="60", CONDITIONS="L2", VOCABULARY="120")
+    recipe.run("prepare")
+    lines = {path.name: path.read_text().splitlines() for path in (recipe.out / "L2" / "text").glob("*.svo")}
+    assert len(lines["test.k1.svo"]) == 60 and len(lines["test.k6.svo"]) == 10
+    assert all(line.count("<sep>") == 5 for line in lines["test.k6.svo"])
+    assert {line.count("<sep>") for line in lines["train.svo"]} == {0, 1}
+    assert (recipe.out / "L2" / "data" / "test5.svo-sov.sov.bin").exists()
 
 
 @pytest.mark.slow
