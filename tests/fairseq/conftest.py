@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import os
+import pickle
 import random
 import re
 import shlex
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq import options as fairseq_options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from posenc_docs.pages import training_command
 from tests import forked
@@ -84,6 +87,7 @@ class Fairseq:
     tiny: list[str] = dataclasses.field(default_factory=TINY.split)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     started: int = 0
+    composed: dict[tuple[str, ...], Path] = dataclasses.field(default_factory=dict)
 
     def start(self, command: str, *arguments, input: str = "") -> Running:
         self.started += 1
@@ -131,6 +135,20 @@ class Fairseq:
     def generation(self, path, *options) -> list:
         common = ["--path", path, "--cpu", "--num-workers", 0, "--max-len-b", 12, "--batch-size", 4]
         return ["fairseq-generate", self.data, *common, "--required-batch-size-multiple", 1, *options]
+
+    def decode(self, path, *options) -> Result:
+        """Decode as with `generate`, in a process without Hydra. Each list of options is composed only once."""
+        _, *words = map(str, self.generation("a checkpoint", *options))
+        if tuple(words) not in self.composed:
+            args = fairseq_options.parse_args_and_arch(fairseq_options.get_generation_parser(), words)
+            file = self.folder / f"configuration{len(self.composed)}"
+            file.write_bytes(pickle.dumps(convert_namespace_to_omegaconf(args)))
+            self.composed[tuple(words)] = file
+        return self.run("python", HERE / "composed.py", "generate", self.composed[tuple(words)], path)
+
+    def resume(self, checkpoint: Path, save_dir: Path) -> Result:
+        """Resume a training run in another folder, in a process without Hydra. The options are those of the checkpoint."""
+        return self.run("python", HERE / "composed.py", "resume", checkpoint, save_dir)
 
     @staticmethod
     def state(path: Path) -> dict:

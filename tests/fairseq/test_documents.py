@@ -26,6 +26,8 @@ ROWS = {
     ],
     "biased": ["--encoder-position", "bipe_alibi", "--decoder-position", "sinusoidal+segments", "--cross-position", "bipe_alibi"],
 }  # fmt: skip
+#: models that are resumed and decoded with fairseq's commands. The other models are resumed and decoded without Hydra
+WITH_COMMANDS = {"g_transformer", "bilevel"}
 NAMES = [*(name for name in posenc.names() if posenc.card(name).documents), "g_transformer"]
 
 
@@ -48,7 +50,10 @@ def fairseq(fairseq, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[*NAMES, *ROWS])
 def trained(request, fairseq, tmp_path_factory):
-    """Train a model. Return the training function, and the folder with the checkpoints after two and four updates."""
+    """Train a model. Return two functions and the folder with the checkpoints after two and four updates.
+
+    The first function resumes the training run in another folder. The second function decodes.
+    """
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
 
     def train(save_dir, *options):
@@ -58,13 +63,15 @@ def trained(request, fairseq, tmp_path_factory):
         return fairseq.train(arch[0], save_dir, *arch[1:], *SHORT, *options).succeeded()
 
     train(folder, "--save-interval-updates", 2)
-    return train, folder
+    if name in WITH_COMMANDS:
+        return train, folder, fairseq.generate
+    return lambda save_dir: fairseq.resume(folder / "checkpoint_1_2.pt", save_dir).succeeded(), folder, fairseq.decode
 
 
 def test_it_resumes_to_the_last_bit(trained, tmp_path):
-    train, folder = trained
+    resume, folder, _ = trained
     shutil.copy(folder / "checkpoint_1_2.pt", tmp_path / "checkpoint_last.pt")
-    assert "(epoch 1 @ 2 updates)" in train(tmp_path)
+    assert "(epoch 1 @ 2 updates)" in resume(tmp_path)
     through, resumed = (Fairseq.state(path / "checkpoint_last.pt")["model"] for path in (folder, tmp_path))
     for name, value in through.items():
         assert torch.equal(value, resumed[name]), name
@@ -72,7 +79,7 @@ def test_it_resumes_to_the_last_bit(trained, tmp_path):
 
 
 def test_it_decodes_with_beam_search(fairseq, trained):
-    output = fairseq.generate(trained[1] / "checkpoint_last.pt", "--beam", 3).succeeded()
+    output = trained[2](trained[1] / "checkpoint_last.pt", "--beam", 3).succeeded()
     hypotheses = fairseq.rows(output, "H")
     assert sorted(hypotheses) == list(range(6)) and "nan" not in output
 
@@ -84,7 +91,7 @@ def test_forced_sentences(fairseq, trained, beam):
     For a source sentence of n tokens, the target sentence has at most 1.2 n + 10 tokens.
     """
     options = ["--task", "posenc_translation", "--beam", beam, "--max-len-a", 2, "--max-len-b", 30]
-    output = fairseq.generate(trained[1] / "checkpoint_last.pt", *options, "--segments-forced", "<sep>").succeeded()
+    output = trained[2](trained[1] / "checkpoint_last.pt", *options, "--segments-forced", "<sep>").succeeded()
     sources, hypotheses = fairseq.rows(output, "S"), fairseq.rows(output, "H")
     assert sorted(hypotheses) == list(range(6)) and "forced sentences: separator <sep>" in output
     for number, (row,) in hypotheses.items():
@@ -94,6 +101,7 @@ def test_forced_sentences(fairseq, trained, beam):
             assert 1 <= len(sentence.split()) <= int(1.2 * len(source.split()) + 10)
 
 
+@pytest.mark.parametrize("trained", ["g_transformer"], indirect=True)  # the refusals do not depend on the method
 def test_forced_sentences_that_are_refused(fairseq, trained):
     options = [trained[1] / "checkpoint_last.pt", "--task", "posenc_translation", "--segments-forced"]
     assert "the source dictionary has no such separator" in fairseq.generate(*options, "<doc>").refusal()

@@ -4,14 +4,10 @@ These are all methods that need neither side inputs nor documents.
 """
 
 import argparse
-import pickle
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
-from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_posenc as posenc
@@ -31,14 +27,12 @@ READ_LENGTHS = [name for name in posenc.names() if "target_length" in {side.name
 
 
 #: methods whose training run is resumed, and whose checkpoint is decoded, with fairseq's commands. Together, these methods have
-#: all hooks, buffers, random numbers, and a state of decoding. The other methods use COMPOSED
+#: all hooks, buffers, random numbers, and a state of decoding. The other methods
+#: resume and decode without Hydra
 WITH_COMMANDS = {
     "cape", "carope", "deberta_emd", "diet_linformer", "floater", "learned", "path_attention", "rr", "shortformer", "spe_sine",
     "stickbreaking", "synthesizer_factorised", "unifpe", "universal",
 }  # fmt: skip
-#: the program that resumes and decodes without Hydra
-COMPOSED = Path(__file__).with_name("composed.py")
-BEAMS = ["--beam", 3, "--nbest", 2]
 
 
 @pytest.fixture(scope="session", params=READ_WORDS_ALONE)
@@ -49,16 +43,6 @@ def trained(request, fairseq, tmp_path_factory):
     return request.param, folder
 
 
-@pytest.fixture(scope="session")
-def generation(fairseq, tmp_path_factory) -> Path:
-    """Compose a configuration of fairseq-generate. Return its file."""
-    path = tmp_path_factory.mktemp("generation") / "configuration.pickle"
-    _, *words = map(str, fairseq.generation("a checkpoint", *BEAMS))
-    args = options.parse_args_and_arch(options.get_generation_parser(), words)
-    path.write_bytes(pickle.dumps(convert_namespace_to_omegaconf(args)))
-    return path
-
-
 def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
     name, folder = trained
     middle = folder / "checkpoint_1_2.pt"
@@ -66,7 +50,7 @@ def test_it_resumes_to_the_last_bit(fairseq, trained, tmp_path):
         shutil.copy(middle, tmp_path / "checkpoint_last.pt")
         output = fairseq.train_as_on_its_page(name, tmp_path, *SHORT).succeeded()
     else:
-        output = fairseq.run("python", COMPOSED, "resume", middle, tmp_path).succeeded()
+        output = fairseq.resume(middle, tmp_path).succeeded()
     assert "(epoch 1 @ 2 updates)" in output
     begun, through, resumed = (
         fairseq.state(path) for path in (middle, folder / "checkpoint_last.pt", tmp_path / "checkpoint_last.pt")
@@ -90,12 +74,9 @@ def test_methods_that_read_lengths_train_as_on_their_pages(fairseq, tmp_path, na
     assert "num_updates 4" in fairseq.train_as_on_its_page(name, tmp_path, *SHORT).succeeded()
 
 
-def test_it_decodes_with_beam_search(fairseq, trained, generation):
-    name, checkpoint = trained[0], trained[1] / "checkpoint_last.pt"
-    if name in WITH_COMMANDS:
-        output = fairseq.generate(checkpoint, *BEAMS).succeeded()
-    else:
-        output = fairseq.run("python", COMPOSED, "generate", generation, checkpoint).succeeded()
+def test_it_decodes_with_beam_search(fairseq, trained):
+    decode = fairseq.generate if trained[0] in WITH_COMMANDS else fairseq.decode
+    output = decode(trained[1] / "checkpoint_last.pt", "--beam", 3, "--nbest", 2).succeeded()
     hypotheses = fairseq.rows(output, "H")
     assert sorted(hypotheses) == list(range(6))
     assert all(len(rows) == 2 and "nan" not in "".join(rows) for rows in hypotheses.values())

@@ -10,7 +10,6 @@ import pytest
 import torch
 from fairseq import options as fairseq_options
 from fairseq import tasks, utils
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
@@ -21,9 +20,8 @@ LEARNED = ["--encoder-learned-pos", "--decoder-learned-pos"]
 def build(fairseq, arch: str, *options):
     given = [str(fairseq.data), "--arch", arch, *fairseq.tiny, "--source-lang=fw", "--target-lang=bw", *options]
     args = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), given)
-    cfg = convert_namespace_to_omegaconf(args)
     utils.set_torch_seed(1)
-    return tasks.setup_task(cfg.task).build_model(cfg.model)
+    return tasks.setup_task(args).build_model(args)
 
 
 @pytest.mark.parametrize(
