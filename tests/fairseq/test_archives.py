@@ -3,7 +3,6 @@
 import gzip
 import io
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from fairseq import file_utils
 
 import fairseq_posenc as posenc
 import fairseq_posenc.host.plugin
+from tests import forked
 
 
 def member(name: str, content: bytes = b"text", **changes) -> tuple[tarfile.TarInfo, bytes]:
@@ -174,7 +174,9 @@ def test_a_model_loads_from_an_archive(fairseq, shaw, tmp_path):
 
 def test_an_unsafe_archive_ends_a_script_with_one_line(tmp_path):
     path = archive(tmp_path / "evil.tar.gz", member("../posenc-evil"))
-    code = f"import fairseq_posenc as posenc; posenc.PositionTransformer.from_pretrained({str(path)!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    script = tmp_path / "script.py"
+    script.write_text(f"import fairseq_posenc as posenc; posenc.PositionTransformer.from_pretrained({str(path)!r})")
+    python = Path(forked.folder(Path(posenc.__file__).parent), "python")
+    done = subprocess.run([python, script], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"fairseq_posenc: {path}: the archive contains")
     assert "Traceback" not in done.stderr and not list(tmp_path.parent.glob("posenc-evil"))
