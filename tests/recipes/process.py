@@ -15,6 +15,8 @@ from tests import forked
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+#: options of fairseq-train: a model of two layers, which is validated with two batches
+SMALL = "--encoder-layers 1 --decoder-layers 1 --max-valid-steps 1"
 
 
 def environment(**options):

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from fairseq_posenc.evaluation.scoring import archive
-from tests.recipes.process import ROOT, Process, environment
+from tests.recipes.process import ROOT, SMALL, Process, environment
 
 RECIPE = ROOT / "recipes" / "studies" / "pnat"
 LIB = ROOT / "recipes" / "lib"
@@ -218,8 +218,8 @@ def test_the_results_page_states_the_numbers_of_the_table():
 
 @pytest.mark.slow
 def test_killed_in_every_stage_a_small_study_ends_with_its_table(tmp_path):
-    small = {"SENTENCES": "60", "TEST": "4", "VOCABULARY": "300", "TEACHER_UPDATES": "2", "UPDATES": "2", "BEAM": "2"}
-    study = Process(RECIPE, tmp_path / "out", ROWS="pnat", SEEDS="2", LENGTH_BEAM="3", **small)
+    small = {"SENTENCES": "30", "TEST": "2", "VOCABULARY": "200", "TEACHER_UPDATES": "2", "UPDATES": "2", "BEAM": "1"}
+    study = Process(RECIPE, tmp_path / "out", ROWS="pnat", SEEDS="2", LENGTH_BEAM="3", TRAIN_OPTIONS=SMALL, **small)
     study.kill_in_every_stage()
     assert "| teacher" in study.run()
     with (study.out / "table.csv").open() as file:

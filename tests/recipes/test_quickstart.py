@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc import registry
-from tests.recipes.process import BIN, ROOT, Process, environment
+from tests.recipes.process import BIN, ROOT, SMALL, Process, environment
 
 RECIPE = ROOT / "recipes" / "quickstart"
 ANALYSES = ROOT / "recipes" / "studies" / "analyses"
-MICRO = {"SENTENCES": "400", "UPDATES": "60", "SAVE_EVERY": "20", "TEST": "12", "TEST_LONG": "9"}
+MICRO = {"SENTENCES": "400", "UPDATES": "60", "SAVE_EVERY": "15", "TEST": "6", "TEST_LONG": "2", "TRAIN_OPTIONS": SMALL}
 
 
 def commands(**options):
@@ -159,7 +159,7 @@ def test_started_again_it_does_nothing_twice(uninterrupted):
 @pytest.mark.slow
 def test_stopped_again_and_again_it_goes_on_to_the_same_numbers(uninterrupted, tmp_path):
     recipe = quickstart(tmp_path / "out")
-    stops = ("none", 20, signal.SIGINT), ("none", 40, signal.SIGTERM), ("t5", 20, signal.SIGKILL)
+    stops = ("none", 15, signal.SIGINT), ("none", 30, signal.SIGTERM), ("t5", 15, signal.SIGKILL)
     for nth, (method, updates, how) in enumerate(stops):
         folder = recipe.out / method / "seed1"
         recipe.start().wait_until(lambda: list(folder.glob(f"checkpoint_*_{updates}.pt")))  # noqa: B023
@@ -170,8 +170,8 @@ def test_stopped_again_and_again_it_goes_on_to_the_same_numbers(uninterrupted, t
             recipe.process.send_signal(how)  # the signal goes only to the recipe, and the recipe must end its command
         printed = recipe.process.communicate(timeout=60)[0]
         assert recipe.process.returncode != 0 and "|" not in printed.splitlines()[-1]
-        assert [number >= 20 for number in recipe.resumed(printed)] == [True] * (nth > 0)
-    assert [number >= 20 for number in recipe.resumed(recipe.run())] == [True]
+        assert [number >= 15 for number in recipe.resumed(printed)] == [True] * (nth > 0)
+    assert [number >= 15 for number in recipe.resumed(recipe.run())] == [True]
     assert recipe.scores() == uninterrupted[0].scores()
 
 

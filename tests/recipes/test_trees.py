@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.recipes.process import BIN, ROOT, Process, environment
+from tests.recipes.process import BIN, ROOT, SMALL, Process, environment
 
 RECIPE = ROOT / "recipes" / "studies" / "trees"
 
@@ -148,7 +148,14 @@ def test_a_whole_run_killed_in_every_stage(tmp_path):
     (tmp_path / "banks").mkdir()
     for seed, language in enumerate(("en", "de")):
         treebank(tmp_path / "banks" / f"{language}_pud-ud-test.conllu.gz", 40, seed)
-    options = {"VALID": "5", "TEST": "6", "UPDATES": "1", "VOCABULARY": "20", "METHODS": "posenc_spr_abs posenc_spr_abs@random"}
+    options = {
+        "VALID": "5",
+        "TEST": "6",
+        "UPDATES": "1",
+        "VOCABULARY": "20",
+        "METHODS": "posenc_spr_abs posenc_spr_abs@random",
+        "TRAIN_OPTIONS": SMALL,
+    }
     recipe = Process(RECIPE, tmp_path / "out", DATA_FROM=str(tmp_path / "banks"), **options)
     recipe.kill_in_every_stage()
     printed = recipe.run()
