@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import results
 from .meta import CPU, META, Values, accelerator_branches, on_cpu, storage_key, tensors
 
 aten = torch.ops.aten
@@ -135,7 +136,7 @@ class _Counter(TorchDispatchMode):
         copies = any(
             x.device == CPU and (x.dim() or packet in _COPIES) for x in given
         )  # a copy from the host, unless the memory is pinned
-        out = self._answer(func, args, kwargs) if masked and packet is aten.index else func(*args, **kwargs)
+        out = self._answer(func, args, kwargs) if masked and packet is aten.index else results.of(func, args, kwargs)
         made = tensors(out)
         before = {storage_key(x) for x in given}
         new = [x for x in made if storage_key(x) not in before and x.device == META]

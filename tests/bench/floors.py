@@ -40,6 +40,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from fairseq_posenc.bench import actions, models
@@ -137,7 +138,8 @@ def labels_of_paths(batch: int, length: int) -> int:
     model = models.build(models.Variant.of("cai_lam", "model"), "_tiny", length + 2, CPU, torch.float32)
     source, _ = actions.sentences(batch, length, CPU)
     paths = actions.extras(actions.methods(model), source)["side_inputs"]["cai_lam_path"].flatten(0, 2)
-    return int((paths.unique(dim=0) != NOTHING).sum())
+    different = {path.tobytes() for path in paths.numpy()}  # much faster than paths.unique(dim=0)
+    return sum(int((np.frombuffer(path, np.int32) != NOTHING).sum()) for path in different)
 
 
 FLOORS = {

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import fairseq_posenc.host.plugin  # noqa: F401  registers the models
 from fairseq_posenc import cli, registry
-from fairseq_posenc.bench import command, counts, launches, meta, models, settings, tables
+from fairseq_posenc.bench import command, counts, launches, meta, models, results, settings, tables
 from fairseq_posenc.ops.kernels.blocked_bias import merged
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +57,21 @@ def test_the_peak_is_that_of_tensors_that_live_together():
 
     assert counted(one_after_the_other).peak == 1024 * 1
     assert counted(lambda: [x.exp() for _ in range(5)]).peak == 5 * 1024
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns", "every other"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.long])
+@pytest.mark.parametrize("factor", [2, 2.0, True])
+def test_a_stored_result_has_the_type_and_the_strides_of_the_operator(layout, dtype, factor):
+    """The operator runs only once. Numbers that are equal, such as 2 and 2.0, can lead to different types."""
+    x = {
+        "rows": given(4, 3, dtype=dtype),
+        "columns": given(3, 4, dtype=dtype).t(),
+        "every other": given(4, 6, dtype=dtype)[:, ::2],
+    }
+    operator, one = torch.ops.aten.mul.Scalar, x[layout]
+    found = [operator(one, factor), *(results.of(operator, (one, factor), {}) for _ in range(2))]
+    assert len({(y.dtype, y.shape, y.stride()) for y in found}) == 1 and found[1] is not found[2]
 
 
 WAITS = {
