@@ -123,8 +123,9 @@ require_known_names() { # call this after the last declaration
 }
 
 near_names() { # read names, one per line. Print the output of near_names.awk for the options of this and of other recipes
-  awk -v own="${option_names[*]}" -v other="$(options_of_all | cut -d ' ' -f 2 | tr '\n' ' ')" -v ordinary="$ordinary_names" \
-    -f recipes/lib/near_names.awk
+  local other
+  other=$(options_of_all) || true
+  awk -v own="${option_names[*]}" -v other="${other//$'\n'/ }" -v ordinary="$ordinary_names" -f recipes/lib/near_names.awk
 }
 
 did_you_mean() { # NAME: print the end of an error message, which names the most similar option, and --help
@@ -134,13 +135,13 @@ did_you_mean() { # NAME: print the end of an error message, which names the most
   echo ".${near:+ Did you mean $near?} For all options, run with --help."
 }
 
-options_of_all() { # print FILE NAME for every declaration of a recipe or of recipes/lib
-  grep -rHoE '^ *option [A-Z][A-Z0-9_]*' recipes | sed -E 's/^([^:]*): *option +/\1 /'
+options_of_all() { # print FILE:option NAME for every declaration of a recipe or of recipes/lib
+  grep -rHoE '^ *option [A-Z][A-Z0-9_]*' recipes
 }
 
 elsewhere() { # NAME: print the end of an error message, which names the recipes with this option. Fail if there are none
   local file files=()
-  while read -r file; do files+=("${file#recipes/}"); done < <(options_of_all | awk -v name="$1" '$2 == name { print $1 }')
+  while read -r file; do files+=("${file#recipes/}"); done < <(options_of_all | awk -v name="$1" '$NF == name { sub(":.*", ""); print }')
   ((${#files[@]})) || return 1
   if [[ "${files[*]}" == *lib/* ]]; then files=("other recipes"); else files=("${files[@]/#/recipes/}"); fi
   printf -v file ', %s' "${files[@]}"

@@ -67,7 +67,8 @@ stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: run a step of a stage, or com
   stage_settings=$4
   shift 4
   if [[ -n $comparing ]]; then
-    [[ ! -e $stamp ]] || compare_settings "$belongs_to" "$stamp" "$([[ -n $independent ]] && echo "$stamp" || echo "$folder")"
+    [[ -z $independent ]] || folder=$stamp
+    [[ ! -e $stamp ]] || compare_settings "$belongs_to" "$stamp" "$folder"
   elif ! wants "$belongs_to" || ! in_phase "$belongs_to" || ! in_share "$belongs_to" "$folder"; then
     return 0
   elif [[ -z $DRY_RUN && -e $stamp ]]; then
@@ -97,9 +98,12 @@ need() { # STAGE FILE: fail unless FILE exists. The earlier stage STAGE writes F
 }
 
 record_settings() { # FILE: write the settings of the current stage to FILE
-  local name
+  local name setting
   [[ -z $DRY_RUN ]] || return 0
-  for name in $stage_settings; do printf '%s\n' "$(setting "$name")"; done | write_at_once "$1"
+  for name in $stage_settings; do
+    find_setting "$name"
+    printf '%s\n' "$setting"
+  done | write_at_once "$1"
 }
 
 # If only the settings of decoding or scoring differ, the training run need not be repeated. The error message then contains a
@@ -136,18 +140,21 @@ refuse_settings() { # REMOVE: fail because of `differences`. If the user removes
 }
 
 find_differences() { # FILE: set `differences` to a text with the settings in FILE that differ from the current stage
-  local file=$1 name recorded
+  local file=$1 name setting recorded all
   differences=
   [[ -s $file ]] || file=$OUT/settings # earlier versions wrote the settings of all stages to this file
   [[ -e $file ]] || return 0
+  mapfile -t all <"$file"
   for name in $stage_settings; do
-    recorded=$(grep -m 1 "^$name=" "$file") || continue
+    for recorded in "${all[@]}" ''; do [[ $recorded != "$name="* ]] || break; done
+    [[ -n $recorded ]] || continue
     if [[ $name == INPUTS ]]; then
       [[ -n $differences ]] || require_inputs "${recorded#*=}"
       continue
     fi
-    [[ $recorded == "$(setting "$name")" ]] || differences+="${differences:+; }${option_of[$name]-$name}=${recorded#*=}, now ${!name}"
+    find_setting "$name"
+    [[ $recorded == "$setting" ]] || differences+="${differences:+; }${option_of[$name]-$name}=${recorded#*=}, now ${!name}"
   done
 }
 
-setting() { printf '%s=%s' "$1" "${!1//$'\n'/ }"; } # NAME: print NAME=VALUE on one line
+find_setting() { setting="$1=${!1//$'\n'/ }"; } # NAME: set `setting` to NAME=VALUE on one line
