@@ -31,7 +31,7 @@ def line(*arguments: object) -> str:
     return done.stderr
 
 
-def expanding(path: Path, content: bytes, times: int = 300) -> Path:
+def expanding(path: Path, content: bytes, times: int = 60) -> Path:
     """Write a small gzip file with a large content."""
     with gzip.open(path, "wb") as file:
         for _ in range(times):
