@@ -97,6 +97,7 @@ def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Ten
     return (out.detach(), x.grad, *(p.grad.clone() for p in built.parameters() if p.grad is not None))
 
 
+@torch.no_grad()
 def check_weights(case: Case) -> None:
     """Check that attention weights, averaged over heads, are zero at padding and have the correct sum.
 
@@ -180,6 +181,7 @@ def _to_the_right(x: Tensor, lengths: list) -> Tensor:
     return torch.stack([x[:, row].roll(len(x) - int(length), 0) for row, length in enumerate(lengths)], 1)
 
 
+@torch.no_grad()
 def check_attention_steps(case: Case) -> None:
     """Compare each step of step-by-step decoding with a forward pass over all steps up to this step.
 
@@ -203,6 +205,7 @@ def check_attention_steps(case: Case) -> None:
             x, source, mask = x[:, order], source[:, order], mask[order]
 
 
+@torch.no_grad()
 def check_scores(case: Case) -> None:
     """Check that the softmax of the scores from `PositionalAttention.scores` equals the attention weights.
 

@@ -67,12 +67,21 @@ def build(
 
 
 def build_for(case: Case, **changes: Any) -> PositionTransformer:
-    """Return a model in which the site of the case has the spec of the case. Other sites have the spec none."""
-    model = build(**{case.site: case.spec}, **changes)
+    """Return a model in which the site of the case has the spec of the case. Other sites have the spec none.
+
+    The stack (encoder or decoder) that contains the site has two layers. The other stack has one layer.
+    """
+    model = build(**{case.site: case.spec}, **{f"{other_stack(case)}_layers": 1, **changes})
     model.side = case.side
     return model
 
 
+def other_stack(case: Case) -> str:
+    """Return the stack that does not contain the site of the case: encoder or decoder."""
+    return "decoder" if case.site == "encoder" else "encoder"
+
+
+@functools.cache
 def _task() -> SimpleNamespace:
     words = Dictionary()
     for number in range(LAST - words.nspecial):
@@ -169,7 +178,21 @@ def moved(positions: nn.Module, queries: int = 0, keys: int = 0, counted: bool =
 
 def close(actual: Any, expected: Any, tolerance: float = 1e-5) -> None:
     """Check that tensors are equal up to rounding errors."""
-    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+    if not _are_close(actual, expected, tolerance):
+        torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def _are_close(actual: Any, expected: Any, tolerance: float) -> bool:
+    """Return whether `assert_close` accepts the tensors. This function is faster, because it does not prepare a message.
+
+    The result is False for other values than tensors, tuples and lists. `close` then calls `assert_close`.
+    """
+    if isinstance(actual, Tensor) and isinstance(expected, Tensor):
+        same = actual.shape == expected.shape and actual.dtype == expected.dtype and actual.device == expected.device
+        return same and torch.allclose(actual, expected, rtol=tolerance, atol=tolerance)
+    if isinstance(actual, (tuple, list)) and isinstance(expected, (tuple, list)) and len(actual) == len(expected):
+        return all(_are_close(one, other, tolerance) for one, other in zip(actual, expected))
+    return False
 
 
 def differ(actual: Tensor, expected: Tensor, why: str, tolerance: float = 1e-4) -> None:
@@ -193,3 +216,15 @@ def refused(words: str) -> Iterator[None]:
 def fixed(case: Case) -> PositionTransformer:
     """Return the model of a case. The model is built only once, so checks that call this function must not change the model."""
     return build_for(case)
+
+
+@contextlib.contextmanager
+def training(*models: nn.Module) -> Iterator[None]:
+    """Within the context, the models are in training mode. Then the models are in evaluation mode."""
+    for model in models:
+        model.train()
+    try:
+        yield
+    finally:
+        for model in models:
+            model.eval()
