@@ -202,7 +202,7 @@ def test_the_tutorial_on_a_first_table(tmp_path):
     The second command adds a seed to the results of the first command. In this test, both commands have only two methods, and the
     second command has only two seeds. Dry runs of the commands as printed contain all training runs.
     """
-    reader = Reader(tmp_path)
+    reader = Reader(tmp_path, imports=True)
     reader.link_recipes()
     write_text(tmp_path / "data")
     reader.environment |= {"UPDATES": "2", "VOCABULARY": "30"}
