@@ -6,6 +6,7 @@ import pytest
 
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.scoring import record
+from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics
 from tests.report import runs
 
 NUMBER = "9" * 5000
@@ -122,3 +123,25 @@ def test_damaged_statistics_are_one_line(valid, tmp_path, posenc, statistics):
     (tmp_path / "score.json").write_text(changed(valid, "parts.test.statistics", json.dumps(statistics)))
     status, _, error = posenc("report", tmp_path, "--full")
     assert status == 2 and error.count("\n") == 1 and "are damaged. Run posenc score again" in error
+
+
+@pytest.mark.parametrize("wrong", [-1, 2**31, 1.0, True, "1", None])
+@pytest.mark.parametrize("field", ["bleu", "chrf", "source_words"])
+def test_other_values_than_counts_are_an_error(field, wrong):
+    fields = {"bleu": [[0] * 10] * 2, "chrf": [[0] * 18] * 2, "source_words": [0, 2**31 - 1]}
+    SentenceStatistics(**fields)
+    last = fields[field][-1]
+    fields[field] = [fields[field][0], wrong if field == "source_words" else [*last[:-1], wrong]]
+    with pytest.raises(ValueError, match="are not counts"):
+        SentenceStatistics(**fields)
+
+
+@pytest.mark.parametrize("columns", [9, 11])
+def test_a_sentence_with_another_number_of_counts_is_an_error(columns):
+    with pytest.raises(ValueError, match="statistics of bleu are not counts"):
+        SentenceStatistics(bleu=[[0] * 10, [0] * columns], chrf=[[0] * 18] * 2)
+
+
+def test_fields_with_different_numbers_of_sentences_are_an_error():
+    with pytest.raises(ValueError, match="different numbers of sentences"):
+        SentenceStatistics(bleu=[[0] * 10] * 2, chrf=[[0] * 18] * 3)
