@@ -63,12 +63,16 @@ class Browser:
 
     def open(self, address: str, width: int = 1200) -> None:
         """Load a page. Return when loading has ended."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.resize(width)
         self.events.clear()
         self.call("Page.navigate", url=address)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read())
         self.value("new Promise(requestAnimationFrame)")  # scripts that run at loading have ended
+
+    def resize(self, width: int) -> None:
+        """Change the width of the window. A browser with less than 600 pixels is the browser of a telephone."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
 
     def value(self, expression: str):
         """Return the value of a JavaScript expression."""

@@ -127,6 +127,10 @@ def test_the_browser_tells_what_is_wrong(tmp_path, browser):
     problems = " ".join(browser.problems())
     assert "told" in problems and "thrown" in problems and "http://other.invalid/x.png" in browser.requests()
     assert browser.value("document.documentElement.scrollWidth") > 390
+    browser.resize(1200)
+    assert browser.value("document.documentElement.scrollWidth") == 1200
+    browser.resize(390)
+    assert browser.value("document.documentElement.scrollWidth") > 390
 
 
 def test_links_and_elements_that_are_wrong_are_found():
@@ -151,25 +155,20 @@ def test_low_contrast_is_found(tmp_path, browser):
     assert [found.split(": ")[1] for found in browser.value(CONTRAST)] == ["grey", "transparent", "big", "on black"]
 
 
-def test_every_page_opens_without_errors_and_can_be_read_and_asks_no_other_host(site, parsed, browser):
-    wrong = {}
+def test_every_page_opens_without_errors_and_can_be_read_and_asks_no_other_host_and_fits_a_telephone(site, parsed, browser):
+    wrong, wide = {}, {}
     for path in parsed:
         browser.open(path.as_uri())
+        contrast = browser.value(CONTRAST)
+        browser.resize(390)
+        width = browser.value("document.documentElement.scrollWidth")
         foreign = [address for address in browser.requests() if not address.startswith(("file:", "data:"))]
-        problems = browser.problems() + foreign + browser.value(CONTRAST)
+        problems = browser.problems() + foreign + contrast
         if problems:
             wrong[str(path.relative_to(site))] = problems
-    assert not wrong
-
-
-def test_pages_fit_a_telephone(site, parsed, browser):
-    wide = {}
-    for path in parsed:
-        browser.open(path.as_uri(), 390)
-        width = browser.value("document.documentElement.scrollWidth")
         if width > 390:
             wide[str(path.relative_to(site))] = width
-    assert not wide
+    assert not wrong and not wide
 
 
 def shown(browser):
