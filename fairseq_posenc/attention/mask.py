@@ -78,7 +78,7 @@ class AttentionMask:
 
         return [
             AttentionMask(bias, allowed, fully_masked, causal=self.causal)
-            for bias, allowed, fully_masked in zip(*map(pieces, (self.bias, self.allowed, self.fully_masked)))
+            for bias, allowed, fully_masked in zip(*map(pieces, (self.bias, self.allowed, self.fully_masked)), strict=True)
         ]
 
     def up_to(self, keys: int) -> AttentionMask:

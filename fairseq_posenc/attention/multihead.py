@@ -295,7 +295,7 @@ class Attention(nn.Module):
             return self._explicit_output(positions, ctx, q, k, v, mask), None
         size = max(1, block * queries // scores)
         found = []
-        for number, (some, mask_of_some) in enumerate(zip(q.split(size, 2), mask.split(size, queries))):
+        for number, (some, mask_of_some) in enumerate(zip(q.split(size, 2), mask.split(size, queries), strict=True)):
             first, end = number * size, number * size + some.size(2)
             # in causal attention, a block leaves out the keys after its last query, as in decoding
             seen = end if ctx.causal and queries == keys else keys
