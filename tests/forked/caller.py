@@ -1,5 +1,7 @@
 """Request a program from the server. Send the arguments, environment variables, working directory and open files.
 
+The maximum size of a file (ulimit -f) is sent as well.
+
 The process that starts this file receives the output and the exit status of the program. Signals to this file are
 forwarded to the program.
 """
@@ -8,6 +10,7 @@ import _signal as signal  # importing the modules `signal`, `socket` and `json` 
 import _socket as socket
 import array
 import os
+import resource
 import sys
 
 #: file descriptors of the standard streams, and of the lock of a recipe's output folder
@@ -18,7 +21,8 @@ def call() -> int:
     """Call the program and forward signals. If this process is killed, the server kills the program."""
     bin_folder, program = os.path.split(sys.argv[0])
     files = [number for number in FILES if os.path.exists(f"/proc/self/fd/{number}")]
-    place = [program, bin_folder, os.getcwd(), f"/proc/{os.getpid()}/ns/net", " ".join(map(str, files))]
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    place = [program, bin_folder, os.getcwd(), f"/proc/{os.getpid()}/ns/net", " ".join(map(str, files)), str(limit)]
     variables = [f"{name}={value}" for name, value in os.environ.items()]
     job = os.fsencode("\0".join([*place, str(len(sys.argv) - 1), *sys.argv[1:], *variables]))
     server = socket.socket(socket.AF_UNIX)

@@ -13,6 +13,7 @@ import fcntl
 import gc
 import logging
 import os
+import resource
 import runpy
 import select
 import signal
@@ -95,7 +96,7 @@ def start(caller: socket.socket, workers: list[Worker]) -> dict:
         size, rights, *_ = caller.recvmsg(4, socket.CMSG_SPACE(16 * array.array("i").itemsize))
         files = array.array("i", rights[0][2])
         fields = os.fsdecode(caller.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)).split("\0")
-        (program, bin_folder, folder, network, numbers, count), words = fields[:6], fields[6:]
+        (program, bin_folder, folder, network, numbers, limit, count), words = fields[:7], fields[7:]
         arguments, variables = words[: int(count)], words[int(count) :]
     except (OSError, LookupError, ValueError):  # the caller has ended
         caller.close()
@@ -111,6 +112,8 @@ def start(caller: socket.socket, workers: list[Worker]) -> dict:
     caller.close()
     os.setpgid(0, 0)
     enter_network(network)
+    _, highest = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), highest))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # signals may be ignored if the tests run in the background
     # First duplicate the file descriptors to numbers of at least 100. Otherwise, dup2 could close a file descriptor that is not
     # yet duplicated.

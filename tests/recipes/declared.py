@@ -5,7 +5,7 @@ import re
 import shlex
 import subprocess
 
-from tests.recipes.process import BIN, ROOT, environment
+from tests.recipes.process import ROOT, environment, programs
 
 #: all recipes that use recipes/lib, as paths below recipes/
 RECIPES = sorted(
@@ -133,7 +133,7 @@ def refused_names(recipe, *arguments, **options):
 
 def run(recipe, *arguments, env=None, cwd=ROOT, **options):
     """Run a recipe as a dry run with these options in the environment."""
-    given = {"POSENC_BIN": str(BIN), "DRY_RUN": "1", **NEEDED.get(recipe, {}), **(env or {}), **options}
+    given = {"POSENC_BIN": programs(), "DRY_RUN": "1", **NEEDED.get(recipe, {}), **(env or {}), **options}
     command = [ROOT / "recipes" / recipe, *arguments]
     return subprocess.run(command, cwd=cwd, env=environment(**given), capture_output=True, text=True)
 

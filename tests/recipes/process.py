@@ -19,6 +19,11 @@ BIN = Path(sys.executable).parent
 SMALL = "--encoder-layers 1 --decoder-layers 1 --max-valid-steps 1"
 
 
+def programs(plugin=ROOT / "fairseq_posenc"):
+    """Return a bin folder for the option POSENC_BIN. A server that has imported the plugin forks the programs."""
+    return forked.folder(plugin)
+
+
 def environment(**options):
     return {**os.environ, "OMP_NUM_THREADS": "1", **options}
 
@@ -37,8 +42,8 @@ class Process:
     """
 
     def __init__(self, command, out, **options):
-        plugin = None if "POSENC_METHODS" in options else ROOT / "fairseq_posenc"
-        self.command, self.out, self.options = command, out, {"POSENC_BIN": forked.folder(plugin), **options}
+        bin_folder = programs(None) if "POSENC_METHODS" in options else programs()
+        self.command, self.out, self.options = command, out, {"POSENC_BIN": bin_folder, **options}
         self.process = None
 
     def words(self, *stages):
@@ -46,8 +51,6 @@ class Process:
 
     def start(self, *stages, limit=None, **options):
         options = {**self.options, **options}
-        if limit:  # forked programs would not inherit the limit
-            options["POSENC_BIN"] = str(BIN)
         environ = environment(OUT=str(self.out), **options)
         command = self.words(*stages)
         if limit:  # maximum size of a file in kilobytes

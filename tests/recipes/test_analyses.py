@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from fairseq_posenc.evaluation.analysis.command import ANALYSES
-from tests.recipes.process import BIN, ROOT, Process, environment
+from tests.recipes.process import ROOT, Process, environment, programs
 
 RECIPE = ROOT / "recipes" / "studies" / "analyses"
 
@@ -59,7 +59,7 @@ def test_some_analyses_alone(runs):
 def test_wrong_input_is_one_line(tmp_path, options, says):
     (tmp_path / "empty").mkdir()
     given = {name: value.format(tmp_path) for name, value in options.items()}
-    done = subprocess.run([RECIPE], env={**os.environ, "POSENC_BIN": str(BIN), **given}, capture_output=True, text=True)
+    done = subprocess.run([RECIPE], env={**os.environ, "POSENC_BIN": programs(), **given}, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and says in done.stderr
 
 

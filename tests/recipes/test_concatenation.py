@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.recipes.captions import Recipe, write_corpus
-from tests.recipes.process import BIN, ROOT, Process, environment
+from tests.recipes.process import ROOT, Process, environment, programs
 
 RECIPE = ROOT / "recipes" / "studies" / "concatenation"
 SCORES = runpy.run_path(str(ROOT / "recipes" / "lib" / "concatenation.py"))
@@ -18,7 +18,7 @@ VOCABULARY = "150"
 
 
 def shown(**options) -> list:
-    given = environment(DRY_RUN="1", POSENC_BIN=str(BIN), **options)
+    given = environment(DRY_RUN="1", POSENC_BIN=programs(), **options)
     found = subprocess.run([RECIPE], env=given, capture_output=True, text=True, check=True).stdout
     return [shlex.split(re.sub(r" >>? \S+\s*$", "", line)) for line in found.splitlines() if not line.startswith("#")]
 

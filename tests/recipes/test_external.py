@@ -2,12 +2,11 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 from fairseq_posenc.cli import main
-from tests.recipes.process import BIN, ROOT, environment
+from tests.recipes.process import ROOT, environment, programs
 from tests.recipes.test_quickstart import commands, of, quickstart
 
 
@@ -20,7 +19,7 @@ def slope(tmp_path_factory):
 
 def posenc(*arguments, **options):
     """Return (output, errors) of a command that succeeds."""
-    command = [sys.executable, "-m", "fairseq_posenc.cli", *map(str, arguments)]
+    command = [f"{programs(None)}/posenc", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment(**options), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
@@ -31,7 +30,7 @@ def test_a_recipe_would_train_it_as_a_spec_and_as_an_architecture(slope):
         METHODS="slope:start=2+rope posenc_slope",
         OUT="runs/x",
         POSENC_METHODS=str(slope),
-        POSENC_BIN=sys.executable.rpartition("/")[0],
+        POSENC_BIN=programs(None),
     )
     specs, architecture = of("fairseq-train", "/slope", found), of("fairseq-train", "/posenc_slope/", found)
     assert specs[0][specs[0].index("--decoder-position") + 1] == "slope:start=2+rope"
@@ -40,7 +39,7 @@ def test_a_recipe_would_train_it_as_a_spec_and_as_an_architecture(slope):
 
 
 def test_all_methods_include_it(slope):
-    found = commands(METHODS="all", OUT="runs/x", POSENC_METHODS=str(slope), POSENC_BIN=str(BIN))
+    found = commands(METHODS="all", OUT="runs/x", POSENC_METHODS=str(slope), POSENC_BIN=programs(None))
     assert len(of("fairseq-train", "/posenc_slope/", found)) == 1
 
 

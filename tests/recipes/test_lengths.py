@@ -6,13 +6,13 @@ import subprocess
 
 import pytest
 
-from tests.recipes.process import BIN, ROOT, SMALL, Process, environment
+from tests.recipes.process import ROOT, SMALL, Process, environment, programs
 
 RECIPE = ROOT / "recipes" / "studies" / "lengths"
 
 
 def run(*stages, **options) -> subprocess.CompletedProcess:
-    return subprocess.run([RECIPE, *stages], env=environment(POSENC_BIN=str(BIN), **options), capture_output=True, text=True)
+    return subprocess.run([RECIPE, *stages], env=environment(POSENC_BIN=programs(), **options), capture_output=True, text=True)
 
 
 def commands(tool, **options) -> list:

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.recipes.declared import NEEDED, RECIPES, VARIANTS, few_rows, kind_of, options_of, outcomes, refused_names, run
-from tests.recipes.process import ROOT
+from tests.recipes.process import ROOT, programs
 
 NUMERIC = {"whole", "wholes", "decimal", "decimals", "fraction", "fractions"}
 CASES = [
@@ -188,15 +188,16 @@ def test_a_list_that_may_be_empty():
     assert run("studies/lengths", NOISES="").stdout.count("fairseq-train") == 6
 
 
-def test_numbers_in_the_form_of_python():
-    for value in ("3e-4", "0.001", ".5", "1E-3", "2", "1e+2"):
-        assert run("multi30k_uk/run", f"LR={value}", "METHODS=none", "train").returncode == 0
-    for value in ("1", "0", "0.25", ".5", "1.0"):
-        assert run("multi30k_uk/run", f"DROPOUT={value}", "METHODS=none", "train").returncode == 0
-    for value in ("1.1", "2", "nan", "inf", "1e-1"):
-        assert f"DROPOUT={value}: not allowed. Expected a decimal number from 0 to 1" in refused(
-            run("multi30k_uk/run", f"DROPOUT={value}")
-        )
+def test_numbers_in_the_form_of_python(tmp_path):
+    right = [f"LR={value}" for value in ("3e-4", "0.001", ".5", "1E-3", "2", "1e+2")]
+    right += [f"DROPOUT={value}" for value in ("1", "0", "0.25", ".5", "1.0")]
+    wrong = [f"DROPOUT={value}" for value in ("1.1", "2", "nan", "inf", "1e-1")]
+    tries = [([number, "METHODS=none", "train"], {"POSENC_BIN": programs()}) for number in right + wrong]
+    for number, (done, _) in zip(right + wrong, outcomes("multi30k_uk/run", tries, tmp_path)):
+        if number in right:
+            assert done.returncode == 0 and f"{number.partition('=')[2]} " in done.stdout, done.stderr
+        else:
+            assert f"{number}: not allowed. Expected a decimal number from 0 to 1" in refused(done)
 
 
 def test_help_comes_before_everything_else(tmp_path):

@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +16,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from tests.recipes.captions import RECIPE, assert_same_parameters
 from tests.recipes.declared import run
-from tests.recipes.process import BIN, environment
+from tests.recipes.process import environment, programs
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +39,7 @@ def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_others(one, tmp_path):
-    # With POSENC_BIN, each worker is a newly started program and not a fork. The test kills a single worker.
-    two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")
+    two = one.beside(tmp_path / "out", PROCS="2").start("train")
     two.wait_until(lambda: "num_updates=6," in two.log())
     (worker,) = workers(two, rank=1)
     os.kill(worker, signal.SIGKILL)
@@ -78,8 +76,8 @@ def test_torchrun_gives_every_worker_its_rank(tmp_path):
     """
     tools = tmp_path / "bin"
     tools.mkdir()
-    script(tools / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    script(tools / "torchrun", f'#!/bin/sh\nexec "{sys.executable}" -m torch.distributed.run "$@"\n')
+    for name in ("python", "torchrun"):
+        script(tools / name, f'#!/bin/sh\nexec "{programs()}/{name}" "$@"\n')
     names = '"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"'
     line = f'print(*(os.environ[name] for name in ({names})), file=open("{tmp_path}/" + os.environ["RANK"], "w"))'
     script(tools / "fairseq-train", f"import os\n{line}\n")

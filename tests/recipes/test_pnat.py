@@ -7,13 +7,12 @@ import runpy
 import shlex
 import shutil
 import subprocess
-import sys
 
 import pytest
 from scipy import stats
 
 from fairseq_posenc.evaluation.scoring import archive
-from tests.recipes.process import ROOT, SMALL, Process, environment
+from tests.recipes.process import ROOT, SMALL, Process, environment, programs
 
 RECIPE = ROOT / "recipes" / "studies" / "pnat"
 LIB = ROOT / "recipes" / "lib"
@@ -97,7 +96,7 @@ def test_wrong_options_are_refused(options, message):
 
 
 def helper(name, *arguments, status=0):
-    done = subprocess.run([sys.executable, LIB / name, *map(str, arguments)], capture_output=True, text=True)
+    done = subprocess.run([f"{programs()}/python", LIB / name, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == status, done.stderr
     return done.stdout if status == 0 else done.stderr
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_posenc import registry
-from tests.recipes.process import BIN, ROOT, SMALL, Process, environment
+from tests.recipes.process import ROOT, SMALL, Process, environment, programs
 
 RECIPE = ROOT / "recipes" / "quickstart"
 ANALYSES = ROOT / "recipes" / "studies" / "analyses"
@@ -214,13 +214,13 @@ def test_a_few_updates_are_enough(uninterrupted, tmp_path):
 
 
 def test_architectures_and_all_of_them():
-    some = commands(METHODS="posenc_xpos t5", OUT="runs/x", TRAIN_OPTIONS="--bf16", POSENC_BIN=str(BIN))
+    some = commands(METHODS="posenc_xpos t5", OUT="runs/x", TRAIN_OPTIONS="--bf16", POSENC_BIN=programs())
     (xpos,), (t5,) = of("fairseq-train", "/posenc_xpos/", some), of("fairseq-train", "/t5/", some)
     assert xpos[xpos.index("--arch") + 1] == "posenc_xpos_tiny" and "--encoder-position" not in xpos
     assert t5[t5.index("--arch") + 1] == "posenc_transformer_tiny" and "--bf16" in t5 and "--bf16" in xpos
     (report,) = [words for words in some if "report" in words]
     assert report[-2:] == ["--methods", "t5"]  # the row of posenc_xpos has another name in the report
-    trained = of("fairseq-train", "/posenc_", commands(METHODS="all", OUT="runs/x", POSENC_BIN=str(BIN)))
+    trained = of("fairseq-train", "/posenc_", commands(METHODS="all", OUT="runs/x", POSENC_BIN=programs()))
     assert [words[words.index("--arch") + 1] for words in trained] == [
         f"posenc_{name}_tiny"
         for name in registry.names()
@@ -248,7 +248,7 @@ def test_architectures_and_all_of_them():
 )
 def test_wrong_options_are_one_line_before_anything_is_made(options, line, tmp_path):
     stages = [options["stage"]] if "stage" in options else []
-    environ = environment(POSENC_BIN=str(BIN), OUT=str(tmp_path / "out"), **options)
+    environ = environment(POSENC_BIN=programs(), OUT=str(tmp_path / "out"), **options)
     done = subprocess.run([RECIPE, *stages], env=environ, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and line in done.stderr

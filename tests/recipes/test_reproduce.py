@@ -17,7 +17,7 @@ from fairseq_posenc.evaluation.report.reproduction import recipe_arguments
 from fairseq_posenc.evaluation.scoring import archive
 from fairseq_posenc.host.checkpoints import read
 from fairseq_posenc.registry.spec import sites_of
-from tests.recipes.process import BIN, ROOT, environment
+from tests.recipes.process import ROOT, environment, programs
 
 FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("results/**/recipe"))
 RUN = "results/multi30k_en-de/tiny/t5/seed1"
@@ -34,7 +34,7 @@ def runs_of(folder):
 
 def reproduce(*arguments, **options):
     command = [ROOT / "recipes" / "reproduce", *arguments]
-    given = environment(DRY_RUN="1", POSENC_BIN=str(BIN), **options)
+    given = environment(DRY_RUN="1", POSENC_BIN=programs(), **options)
     return subprocess.run(command, env=given, capture_output=True, text=True)
 
 

@@ -4,14 +4,14 @@ import subprocess
 
 import pytest
 
-from tests.recipes.process import BIN, ROOT
+from tests.recipes.process import ROOT, programs
 
 #: a sentence with characters that SentencePiece's default normalisation rule changes
 TEXT = "½ cup of ﬁne coffee ﬂour № 5 costs \uff11\uff12 €"
 
 
 def script(name, *words):
-    subprocess.run([BIN / "python", f"recipes/lib/{name}", *map(str, words)], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run([f"{programs()}/python", f"recipes/lib/{name}", *map(str, words)], cwd=ROOT, check=True, capture_output=True)
 
 
 def prepare(folder, lines, rule="identity", sampled=1_000_000, vocabulary=60, kind="bpe"):

@@ -11,13 +11,13 @@ import sys
 
 import pytest
 
-from tests.recipes.process import BIN, ROOT, SMALL, Process, environment
+from tests.recipes.process import ROOT, SMALL, Process, environment, programs
 
 RECIPE = ROOT / "recipes" / "studies" / "trees"
 
 
 def commands(**options):
-    environ = environment(DRY_RUN="1", POSENC_BIN=str(BIN), OUT="runs/x", **options)
+    environ = environment(DRY_RUN="1", POSENC_BIN=programs(), OUT="runs/x", **options)
     done = subprocess.run([RECIPE], env=environ, capture_output=True, text=True, check=True)
     return [shlex.split(line) for line in done.stdout.splitlines() if not line.startswith("#")]
 
@@ -98,7 +98,7 @@ def test_a_parser_is_called_for_every_part():
     ids=str,
 )
 def test_wrong_options_are_one_line(options, line):
-    environ = environment(POSENC_BIN=str(BIN), OUT="runs/x", **options)
+    environ = environment(POSENC_BIN=programs(), OUT="runs/x", **options)
     done = subprocess.run([RECIPE], env=environ, capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1 and line in done.stderr
 
@@ -119,7 +119,7 @@ def test_a_changed_input_file_is_refused(tmp_path, text):
 
 
 def test_other_recipes_refuse_methods_that_need_trees():
-    environ = environment(POSENC_BIN=str(BIN), OUT="runs/x", METHODS="posenc_tpe", DRY_RUN="1")
+    environ = environment(POSENC_BIN=programs(), OUT="runs/x", METHODS="posenc_tpe", DRY_RUN="1")
     done = subprocess.run([ROOT / "recipes" / "multi30k_uk" / "run"], env=environ, capture_output=True, text=True)
     assert done.returncode == 1 and "posenc_tpe: the data has no side files of the required kinds (heads)" in done.stderr
 

@@ -13,7 +13,7 @@ import torch
 import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
 from tests.recipes.captions import assert_same_parameters, of, value
 from tests.recipes.news import SIZES, write_mirror
-from tests.recipes.process import BIN, ROOT, Process, environment
+from tests.recipes.process import ROOT, Process, environment, programs
 
 RECIPE = ROOT / "recipes" / "wmt18" / "run"
 PAIRS = ("en-de", "de-en", "en-cs", "cs-en")
@@ -41,7 +41,7 @@ def test_another_language_in_the_same_folder_is_refused(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / ".fetch.done").write_text("LANGUAGES=en-de\nCLEAN=none\n")
     for pair in PAIRS:
-        given = environment(POSENC_BIN=str(BIN), OUT=str(tmp_path), PAIR=pair, METHODS="none")
+        given = environment(POSENC_BIN=programs(), OUT=str(tmp_path), PAIR=pair, METHODS="none")
         done = subprocess.run([RECIPE, "table"], env=given, capture_output=True, text=True)
         line = f"{tmp_path}/text: created with other settings (LANGUAGES=en-de, now en-cs)"
         assert (line in done.stderr) == ("cs" in pair) and "Traceback" not in done.stderr
@@ -210,7 +210,7 @@ def test_parts_and_one_file_train_the_same(whole, mirror, tmp_path):
     assert_same_parameters(state(one), state(many), rtol=0, atol=0)
     text = one.out / "text"
     command = [
-        BIN / "fairseq-preprocess",
+        f"{programs()}/fairseq-preprocess",
         *"--source-lang en --target-lang de --joined-dictionary --destdir".split(),
         tmp_path / "x",
     ]
@@ -251,6 +251,6 @@ def test_a_sentence_beyond_the_positions_is_found_before_training(whole, mirror,
 def test_too_large_a_part_is_refused(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"train.{language}").write_text("a b\n")
-    command = f"{BIN}/python recipes/lib/parts.py {1 << 30} {tmp_path}/dict {tmp_path}/list {tmp_path}/train en de"
+    command = f"{programs()}/python recipes/lib/parts.py {1 << 30} {tmp_path}/dict {tmp_path}/list {tmp_path}/train en de"
     done = subprocess.run(command.split(), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and "Expected at most" in done.stderr and not (tmp_path / "list").exists()

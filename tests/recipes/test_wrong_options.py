@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tests.recipes.declared import run
-from tests.recipes.process import BIN, ROOT, environment
+from tests.recipes.process import ROOT, environment, programs
 
 REFUSED = [
     (
@@ -91,13 +91,15 @@ def stamped(folder, name, text):
 def test_messages_about_settings_name_options(tmp_path):
     stamped(tmp_path / "none" / "seed1", "train", "SUBWORD_KIND=subword-nmt\nPEAK=3e-3\nAVERAGED=5\n")
     given = ["SUBWORDS=bpe", "LR=1e-3", "AVERAGE=3", "METHODS=none", f"OUT={tmp_path}", "train"]
-    done = run("compare", *given, env={"DRY_RUN": "", "POSENC_BIN": str(BIN)})
+    done = run("compare", *given, env={"DRY_RUN": "", "POSENC_BIN": programs()})
     assert "(SUBWORDS=subword-nmt, now bpe; LR=3e-3, now 1e-3; AVERAGE=5, now 3)" in done.stderr
 
 
 def test_a_larger_average_needs_another_training_run(tmp_path):
     stamped(tmp_path / "en-de" / "base" / "none" / "seed1", "train", "AVERAGED=1\n")
-    done = run("wmt18/run", "AVERAGE=5", "METHODS=none", f"OUT={tmp_path}", "decode", env={"DRY_RUN": "", "POSENC_BIN": str(BIN)})
+    done = run(
+        "wmt18/run", "AVERAGE=5", "METHODS=none", f"OUT={tmp_path}", "decode", env={"DRY_RUN": "", "POSENC_BIN": programs()}
+    )
     assert "created with other settings (AVERAGE=1, now 5)" in done.stderr and "remove" in done.stderr
 
 
@@ -106,7 +108,7 @@ def test_analyses_of_new_runs_are_not_done_before(tmp_path):
         (tmp_path / name / "seed1").mkdir(parents=True)
         (tmp_path / name / "seed1" / "score.json").write_text("{}")
     stamped(tmp_path / "analyses", "vectors", "FOUND=none/seed1\n")
-    done = run("studies/analyses", f"RUNS={tmp_path}", "vectors", env={"DRY_RUN": "", "POSENC_BIN": str(BIN)})
+    done = run("studies/analyses", f"RUNS={tmp_path}", "vectors", env={"DRY_RUN": "", "POSENC_BIN": programs()})
     assert f"{tmp_path}/analyses/.vectors.done: created with other settings (FOUND=none/seed1, now" in done.stderr
     assert done.stderr.rstrip().endswith(f"or remove {tmp_path}/analyses/.vectors.done.")
 
@@ -119,7 +121,7 @@ def test_a_sentence_that_is_too_long_is_an_error_before_the_training(recipe, tmp
     for language in languages:
         (tmp_path / "text" / f"valid.sub.{language}").write_text("a b\n" + "a " * 20 + "\n")
     given = ["LENGTH=20", "METHODS=none", f"OUT={tmp_path}", "train"]
-    done = run(recipe, *given, env={"DRY_RUN": "", "POSENC_BIN": str(BIN)})
+    done = run(recipe, *given, env={"DRY_RUN": "", "POSENC_BIN": programs()})
     assert f"valid.sub.{languages[0]}, line 2, has 20 subwords" in done.stdout
     assert (
         "LENGTH=20: too short for the sentence above." in done.stderr and not (tmp_path / "none" / "seed1" / "train.log").exists()
