@@ -38,7 +38,7 @@ class Case:
     def __str__(self) -> str:
         return f"{self.spec}@{self.site}"
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         return parsing.parse(self.spec).methods[0].name
 
@@ -123,9 +123,14 @@ def all_cases() -> list[Case]:
 
 
 @functools.cache
+def hooks(case: Case) -> frozenset[str]:
+    """Return the names of all hooks that the methods of the case have."""
+    return frozenset().union(*(method.hooks for method in parsing.build(case.spec, SMALL.at(case.site), case.site)))
+
+
 def standalone(case: Case) -> bool:
     """Return whether an attention module computes the method without the rest of the model.
 
     This is true if no hook of the method acts on hidden states outside the attention.
     """
-    return not any(method.hooks & OUTSIDE_ATTENTION for method in parsing.build(case.spec, SMALL.at(case.site), case.site))
+    return not hooks(case) & OUTSIDE_ATTENTION

@@ -11,7 +11,7 @@ from . import checks_decoding as decoding
 from . import checks_geometry as geometry
 from . import checks_numerics as numerics
 from . import checks_parameters as parameters
-from .cases import Case, standalone
+from .cases import Case, hooks, standalone
 
 
 def _always(case: Case) -> bool:
@@ -41,11 +41,11 @@ def _attends(case: Case) -> bool:
 
 
 def _masks(case: Case) -> bool:
-    return standalone(case) and bool(case.method().hooks & {"mask", "attend"})
+    return standalone(case) and bool(hooks(case) & {"mask", "attend"})
 
 
 def _needs_scores(case: Case) -> bool:
-    return standalone(case) and not case.method().hooks.isdisjoint(NEEDS_SCORES)
+    return standalone(case) and not hooks(case).isdisjoint(NEEDS_SCORES)
 
 
 def _steps(case: Case) -> bool:

@@ -1,5 +1,6 @@
 """Run the checks that every method must pass, at every site of its card and with every option changed."""
 
+import functools
 import traceback
 
 import pytest
@@ -24,6 +25,7 @@ def changes_numbers(case) -> bool:
     return case.spec != case.name and str(case) not in SAID_TWICE and case.spec not in EXACTNESS | EQUAL_NUMBERS
 
 
+@functools.cache
 def checks_of_cases() -> list[tuple]:
     """Return (check, parameter of the case) for every check and every case to which it applies."""
     return [
