@@ -66,7 +66,7 @@ class AttentionMask:
         if dtype is None:
             dtype = torch.float32 if bias is None else bias.dtype
         if dtype not in self._numbers:
-            self._numbers[dtype] = _aligned(bias, allowed, dtype)
+            self._numbers[dtype] = _merged_rows(bias, allowed, dtype)
         return self._numbers[dtype]
 
     def split(self, size: int, queries: int) -> list[AttentionMask]:
@@ -102,14 +102,26 @@ class AttentionMask:
         return AttentionMask.of(bias, further if allowed is None else allowed & further, may_mask_fully=True)
 
 
-def _aligned(bias: Tensor | None, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return the bias with -inf where `allowed` is False. Without a bias, the other numbers are 0.
+def aligned(numbers: Tensor) -> Tensor:
+    """Return the same numbers, with rows that begin at multiples of 8 elements. If `numbers` has such rows, return `numbers`.
 
-    The number of elements of each row in memory is a multiple of 8. If necessary, the result is a view of a larger tensor.
+    torch's memory-efficient kernel reads only such masks. torch checks the distance between rows, but not where a view begins.
+    torch.compile cannot see where a view begins, and always copies.
     """
+    if not torch.compiler.is_compiling():
+        steps = numbers.storage_offset(), *numbers.stride()[:-1]
+        if numbers.stride(-1) == 1 and not any(step % _ALIGNMENT for step in steps):
+            return numbers
+    columns = numbers.size(-1)
+    if columns % _ALIGNMENT == 0:
+        return numbers.clone(memory_format=torch.contiguous_format)
+    return F.pad(numbers, (0, -columns % _ALIGNMENT))[..., :columns]
+
+
+def _merged_rows(bias: Tensor | None, allowed: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Return the bias with -inf where `allowed` is False, with aligned rows. Without a bias, the other numbers are 0."""
     if bias is not None:
-        whole, columns = merged(bias, allowed).to(dtype), bias.size(-1)
-        return whole if columns % _ALIGNMENT == 0 else F.pad(whole, (0, -columns % _ALIGNMENT))[..., :columns]
+        return aligned(merged(bias, allowed).to(dtype))
     if allowed is None:
         raise ValueError("expected a bias or a mask, got neither")
     columns = allowed.size(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ..ops import devices
 from ..ops.bias_channels import with_channels
 from ..ops.kernels.blocked_bias import BiasedAttention, lacks_fused_gradient, merged, plain_attention, prefer_blocked
 from ..ops.precision import at_least_float32
-from .mask import AttentionMask
+from .mask import AttentionMask, aligned
 from .site_positions import SitePositions
 
 #: Long sentences are computed in blocks of queries, to save memory. The first two constants are the number of scores per block
@@ -110,16 +111,22 @@ class Attention(nn.Module):
         In decoding, the keys and values include all earlier steps. If the hook `attend` is marked as
         recurrent (`core.hooks.recurrent`), the keys and values include only the new steps.
         """
+        if query is key and key is value and self._joins_projections(positions, ctx, query):
+            q, k, v = map(self._heads, self._projected(self._all_projections, query).chunk(3, -1))
+            q = positions.scale_queries(positions.rotate("query", q, ctx.queries, ctx), ctx)
+            # a copy of the values, because a view would keep the queries and keys before the rotation in memory
+            v = v.clone() if positions.uses("rotate", ctx.layer) else v
+            return q, positions.rotate("key", k, ctx.keys, ctx), v
         x = positions.project_input("query", query, ctx.queries, ctx)
-        q = self._heads(self.q_proj, x)
+        q = self._heads(self._projected(self.q_proj, x))
         q = positions.scale_queries(positions.rotate("query", q, ctx.queries, ctx), ctx)
         state = ctx.state
         if state is not None and ctx.cross and state.get("key") is not None:
             return q, state.get("key"), state.get("value")
         at = ctx.queries if state is not None and not ctx.cross else ctx.keys  # the positions of the new keys
-        k = self._heads(self.k_proj, positions.project_input("key", key, at, ctx))
+        k = self._heads(self._projected(self.k_proj, positions.project_input("key", key, at, ctx)))
         k = positions.rotate("key", k, at, ctx)
-        v = self._heads(self.v_proj, positions.project_input("value", value, at, ctx))
+        v = self._heads(self._projected(self.v_proj, positions.project_input("value", value, at, ctx)))
         if state is not None and (ctx.cross or positions.caches_keys(ctx.layer)):
             if not ctx.cross and state.get("key") is not None:
                 k = torch.cat([state.get("key"), k], dim=2)
@@ -130,10 +137,28 @@ class Attention(nn.Module):
 
     def project_one(self, which: str, x: Tensor) -> Tensor:
         """Apply the projection of queries or keys to any vectors: [..., T, C] -> [..., H, T, D]."""
-        return self._heads({"query": self.q_proj, "key": self.k_proj}[which], x)
+        return self._heads(self._projected({"query": self.q_proj, "key": self.k_proj}[which], x))
 
-    def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
-        x = x if projection is None else projection(x)
+    def _joins_projections(self, positions: SitePositions, ctx: AttentionContext, x: Tensor) -> bool:
+        """Return whether one matrix product computes the queries, keys and values of `x`.
+
+        One product launches fewer kernels in the backward pass. On a CPU, without gradients and in decoding, three products are
+        as fast, and need no copy of the weights.
+        """
+        if devices.on_cpu(x) or not torch.is_grad_enabled() or ctx.state is not None:
+            return False
+        return not positions.uses("project_input", ctx.layer) and all(map(_is_plain, (self.q_proj, self.k_proj, self.v_proj)))
+
+    def _all_projections(self, x: Tensor) -> Tensor:
+        """Compute queries, keys and values in one product: [..., C] -> [..., 3C]."""
+        maps = [projection for projection in (self.q_proj, self.k_proj, self.v_proj) if projection is not None]
+        return F.linear(x, torch.cat([each.weight for each in maps]), torch.cat([each.bias for each in maps]))
+
+    @staticmethod
+    def _projected(projection: Callable[[Tensor], Tensor] | None, x: Tensor) -> Tensor:
+        return x if projection is None else projection(x)
+
+    def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)  # [B, T, C] -> [B, H, T, D]
 
     def _merged(self, out: Tensor) -> Tensor:
@@ -195,16 +220,18 @@ class Attention(nn.Module):
         When `fused` calls this function, `content` is the sum of the results of the hook `content_scores`, or None. When
         `_explicit_output` calls this function, `content` contains all scores before bias and mask. `_explicit_output` passes
         the values as `q`. This is possible because only the dtype and the device of `q` are used. If `content` is None and
-        `mask.causal` is set, the result does not contain the causal mask. The function is called only on accelerators.
+        `mask.causal` is set, the result does not contain the causal mask. The function is called only on accelerators. The rows
+        of the result are `aligned`.
         """
         if content is None:
-            return self._numbers(mask, ctx, q.dtype)
+            numbers = self._numbers(mask, ctx, q.dtype)
+            return None if numbers is None else aligned(numbers)
         if mask.bias is None:  # adding 0 or -inf is exact, also after the conversion
             content = content.to(q.dtype)
         hidden = self._numbers(mask, ctx, q.dtype, wide=True)
         if mask.causal:
             hidden = self._causal_numbers(ctx, content.size(2), content.size(3), q)
-        return (content if hidden is None else content + hidden).to(q.dtype)
+        return aligned((content if hidden is None else content + hidden).to(q.dtype))
 
     @staticmethod
     def _numbers(mask: AttentionMask, ctx: AttentionContext, dtype: torch.dtype, wide: bool = False) -> Tensor | None:
@@ -351,6 +378,14 @@ class Attention(nn.Module):
         if content is not None:
             scores = scores + content
         return scores
+
+
+def _is_plain(projection: nn.Linear | None) -> bool:
+    """Return whether the projection is PyTorch's linear map with a bias, and has no hooks."""
+    if type(projection) is not nn.Linear or projection.bias is None:
+        return False
+    forward, backward = (projection._forward_hooks, projection._forward_pre_hooks), projection._backward_hooks
+    return not (any(forward) or backward or projection._backward_pre_hooks)
 
 
 def _may_overflow(ctx: AttentionContext, dtype: torch.dtype) -> bool:

@@ -59,12 +59,15 @@ class PositionalAttention(Attention):
 
         Raise PositionError for a sentence that is too long, and for a mask that the method does not support.
         """
-        query, key, value = (x.transpose(0, 1) for x in (query, key, value))  # [T, B, C] -> [B, T, C]
+        values = None if value is key else value.transpose(0, 1)  # [S, B, C] -> [B, S, C]
+        keys = None if key is query else key.transpose(0, 1)
+        query = query.transpose(0, 1)
+        key = query if keys is None else keys
         state = None if incremental_state is None else self._state(incremental_state)
         side = SideInputs(side_inputs, self.positions.side_inputs)
         ctx = self.positions.begin(self._context(query, key, key_padding_mask, state, side), query.size(0))
         mask = _with_mask(self.positions.mask(ctx), attn_mask, self.positions)
-        out, weights = super().forward(self.positions, ctx, query, key, value, mask, need_weights)
+        out, weights = super().forward(self.positions, ctx, query, key, values, mask, need_weights)
         return out.transpose(0, 1), None if weights is None or not need_weights else weights.mean(1)
 
     def scores(
@@ -123,7 +126,7 @@ class PositionalAttention(Attention):
             queries, keys = Positions.counted(seen, query.size(1), device), _pad_free(key.size(1), padding, device)
         else:
             keys = _pad_free(seen + query.size(1), padding, device)
-            queries = Positions(keys.ids[:, seen:], None if keys.start is None else seen)
+            queries = keys if state is None else Positions(keys.ids[:, seen:], None if keys.start is None else seen)
         return AttentionContext(
             queries, keys, causal=dims.causal, cross=dims.cross, key_padding=padding, inputs=(query, key), state=state, side=side
         )

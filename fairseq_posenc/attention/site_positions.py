@@ -285,6 +285,8 @@ class SitePositions(nn.Module):
             ctx = ctx.replace(queries=queries, keys=keys)
         ctx = self.at_layer(ctx, ctx.layer).replace(store=ctx.store.of_site())
         preparing = self._before_layers["prepare"]
+        if not preparing:
+            return ctx
         return ctx.with_prepared({method: method.prepare(self._seen_by(method, ctx, ctx.layer)) for method in preparing})
 
     def positions(self, at: Positions, rows: int, ctx: AttentionContext) -> Positions:

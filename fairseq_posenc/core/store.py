@@ -33,7 +33,7 @@ class ForwardStore:
 
     def of_site(self) -> ForwardStore:
         """Return a new store for another site, which contains only the shared values."""
-        return dataclasses.replace(self, prepared={}, _made={}, _handed={})
+        return ForwardStore(losses=self.losses, means=self.means, pair_draws=self.pair_draws)
 
     def of_block(self) -> ForwardStore:
         """Return a new store for a block of queries.

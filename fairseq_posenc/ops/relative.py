@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core import AttentionContext, Positions
+from . import devices
 from .distances import diagonals, distances, toeplitz
 from .kernels.clipped_distances import CollectClipped, SpreadClipped
-from .kernels.distance_products import DistanceScores, DistanceSums, Layout, rows_per_block
+from .kernels.distance_products import ByColumn, ByDistance, DistanceScores, DistanceSums, Layout, rows_per_block
 
 Vectors = Callable[[Tensor], Tensor]
 #: columns that a causal context needs in row t. "before": the columns 0 to t. "after": the columns from t to the last.
@@ -81,7 +82,7 @@ def sum_products(q: Tensor, k: Tensor, ctx: AttentionContext, vectors: Vectors, 
     queries, keys = ctx.queries, ctx.keys
     counted = queries.start is not None and keys.start is not None
     few = limit is not None and _few_vectors((*q.shape[:3], k.size(2)), queries, keys, limit)
-    if counted and not few and keys.ids.size(1) <= _SHORT:
+    if devices.on_cpu(q) and counted and not few and keys.ids.size(1) <= _SHORT:
         table = vectors(_occurring(queries, keys, limit, None)[0]).to(q.dtype)
         if len(table) == 1 and _is_short((*q.shape[:3], k.size(2)), table):
             _, pairs = _by_pair(table, keys)
@@ -96,9 +97,11 @@ def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, lim
     """
     if _few_vectors(weights.shape, ctx.queries, ctx.keys, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=weights.device)).to(weights.dtype)
-        return _table_product(collect_clipped(weights, ctx.queries, ctx.keys, limit), table)
+        return table_product(collect_clipped(weights, ctx.queries, ctx.keys, limit), table)
     along, layout = _occurring(ctx.queries, ctx.keys, limit, "before" if ctx.causal else None)
     table = vectors(along).to(weights.dtype)
+    if not devices.on_cpu(weights):
+        return table_product(ByDistance.apply(weights, _strides(weights, table)), table)
     if _is_short(weights.shape, table):
         one, pairs = _by_pair(table, ctx.keys)
         return torch.einsum("bhts,tsd->bhtd" if one else "bhts,hdts->bhtd", weights, pairs)
@@ -114,12 +117,14 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
     """
     if limit is not None and _few_vectors((*x.shape[:3], columns.ids.size(1)), rows, columns, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=x.device)).to(x.dtype)
-        return spread_clipped(_table_product(x, table.transpose(-1, -2)), rows, columns, limit)
+        return spread_clipped(table_product(x, table.transpose(-1, -2)), rows, columns, limit)
     if rows.start is None or columns.start is None:
         found, index = distances(rows, columns).unique(return_inverse=True)
-        return spread(_table_product(x, vectors(found).to(x.dtype).transpose(-1, -2)), index)
+        return spread(table_product(x, vectors(found).to(x.dtype).transpose(-1, -2)), index)
     along, layout = _occurring(rows, columns, limit, needed)
     table, shape = vectors(along).to(x.dtype), (*x.shape[:3], columns.ids.size(1))
+    if not devices.on_cpu(x):
+        return ByColumn.apply(table_product(x, table.mT), shape[3])
     if _is_short(shape, table):
         one, pairs = _by_pair(table, columns)
         return torch.einsum("bhtd,tsd->bhts" if one else "bhtd,hdts->bhts", x, pairs)
@@ -127,7 +132,7 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
 
 
 def _is_short(shape: tuple[int, ...], table: Tensor) -> bool:
-    """Return whether to create the vectors of all pairs of positions: one tensor [T, S, D] per table.
+    """Return whether to create the vectors of all pairs of positions on a CPU: one tensor [T, S, D] per table.
 
     The result is True under two conditions: there are at most `_SHORT` columns, and these tensors have at most half as many
     elements as a tensor [B, H, T, D]. Batches of many short sentences meet these conditions. If all heads use one table, fewer
@@ -156,13 +161,15 @@ def _few_vectors(shape: tuple[int, ...], rows: Positions, columns: Positions, li
     """Return whether to compute the vectors of all distances from -limit to limit.
 
     The result is True if positions are not counted. It is also True if there are more possible distances than these vectors.
-    There is one exception: in a batch of many short sentences, the vectors of all pairs of positions need fewer operations if
-    there are fewer columns than vectors. `shape` is [B, H, rows, columns].
+    There is one exception on a CPU: in a batch of many short sentences, the vectors of all pairs of positions need fewer
+    operations if there are fewer columns than vectors. `shape` is [B, H, rows, columns].
     """
     if rows.start is None or columns.start is None:
         return True
     batch, _, queries, keys = shape
-    if keys < 2 * limit + 1 and keys <= _SHORT and batch >= 2 * keys:  # `_is_short` is True, also with one table per head
+    # `_is_short` is True, also with one table per head
+    short = devices.on_cpu(columns.ids) and keys <= _SHORT and batch >= 2 * keys
+    if short and keys < 2 * limit + 1:
         return False
     return 2 * limit + 1 < queries + keys - 1
 
@@ -178,19 +185,42 @@ def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: N
     that a causal context does not need.
     """
     along, offset = diagonals(rows, columns), rows.ids.size(1) - 1
-    if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT:  # omitting keys would save little or no time
+    # for short sentences, omitting keys would save little or no time. On an accelerator, all rows are one block
+    if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT or not devices.on_cpu(columns.ids):
         needed = None
-    beyond = rows_per_block(rows.ids.size(1), along) - 1  # number of later keys that a block of rows includes
+    beyond = rows_per_block(rows.ids.size(1)) - 1  # number of later keys that a block of rows includes
     if needed == "before":
         along = along[: offset + 1 + beyond]
     elif needed == "after":
         along, offset = along[offset - beyond :], beyond
-    return along if limit is None else along.clamp(-limit, limit), Layout(offset, needed)
+    if limit is not None and limit < _longest(rows, columns):
+        along = along.clamp(-limit, limit)
+    return along, Layout(offset, needed)
 
 
-def _table_product(x: Tensor, table: Tensor) -> Tensor:
-    """Compute [B, H, T, N] @ [H or 1, N, M] -> [B, H, T, M]. If heads share the table, this is one matrix product."""
-    return x @ (table[0] if table.size(0) == 1 else table)
+def _longest(rows: Positions, columns: Positions) -> int:
+    """Return the largest absolute distance between counted positions."""
+    return max(rows.last - (columns.start or 0), columns.last - (rows.start or 0))
+
+
+def table_product(x: Tensor, table: Tensor) -> Tensor:
+    """Compute [B, H, T, N] @ [H or 1, N, M] -> [B, H, T, M].
+
+    If the axes of `x` have the order [B, T, H, N] in memory, neither `x` nor the table is copied.
+    """
+    if len(table) == 1:
+        return x @ table[0] if x.is_contiguous() else (x.transpose(1, 2) @ table[0]).transpose(1, 2)
+    if x.is_contiguous() and table.size(2) < x.size(2):  # a copy of the table per sentence is smaller than a copy of `x`
+        return x @ table
+    heads = x.transpose(0, 1)  # [H, B, T, N]
+    return torch.bmm(heads.flatten(1, 2), table).view(*heads.shape[:3], -1).transpose(0, 1)
+
+
+def _strides(weights: Tensor, table: Tensor) -> tuple[int, ...]:
+    """Return the strides of a tensor [B, H, T, T + S - 1] that `table_product` does not copy."""
+    batch, heads, rows, _ = weights.shape
+    width = table.size(1)
+    return (heads * rows * width, rows * width, width, 1) if len(table) == 1 else (rows * width, batch * rows * width, width, 1)
 
 
 def spread(columns: Tensor, index: Tensor) -> Tensor:

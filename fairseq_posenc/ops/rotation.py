@@ -41,26 +41,31 @@ class _Rotation(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
+    def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str, direction: int = 1) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        ctx.form = pairs, layout
-        return rotated(x, cos, sin, pairs, layout)
+        ctx.form = pairs, layout, direction
+        return rotated(x, cos, sin, pairs, layout, direction)
 
     @staticmethod
     def backward(ctx, grad: Tensor):
-        cos, sin = ctx.saved_tensors
-        return _Rotation.apply(grad, cos, -sin, *ctx.form), None, None, None, None
+        pairs, layout, direction = ctx.form
+        rotation = _Rotation.apply if torch.is_grad_enabled() else rotated
+        return rotation(grad, *ctx.saved_tensors, pairs, layout, -direction), None, None, None, None, None
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str) -> Tensor:
+def rotated(x: Tensor, cos: Tensor, sin: Tensor, pairs: int, layout: str, direction: int = 1) -> Tensor:
     """Return x_c cos_c + x_p sin_c for every channel c, where p is the other channel of the pair, and sin_c is the signed sine.
 
-    The sum is computed in the precision of the waves or wider, and rounded to the precision of x.
+    The sum is computed in the precision of the waves or wider, and rounded to the precision of x. With direction -1, rotate by
+    the opposite angles.
     """
+    turned, rest = x.split([2 * pairs, x.size(-1) - 2 * pairs], -1) if 2 * pairs < x.size(-1) else (x, None)
     if layout == "halves":
-        swapped = torch.cat([x[..., pairs : 2 * pairs], x[..., :pairs], x[..., 2 * pairs :]], -1)
+        first, second = turned.chunk(2, -1)
+        swapped = torch.cat([second, first] if rest is None else [second, first, rest], -1)
     else:
-        swapped = torch.cat([x[..., : 2 * pairs].unflatten(-1, (pairs, 2)).flip(-1).flatten(-2), x[..., 2 * pairs :]], -1)
+        swapped = turned.unflatten(-1, (pairs, 2)).flip(-1).flatten(-2)
+        swapped = swapped if rest is None else torch.cat([swapped, rest], -1)
     if torch.compiler.is_compiling():  # torch.compile does not support out= for tensors that are not contiguous
-        return torch.addcmul(x * cos, swapped, sin).to(x.dtype)
-    return torch.addcmul(x * cos, swapped, sin, out=torch.empty_like(x))
+        return torch.addcmul(x * cos, swapped, sin, value=direction).to(x.dtype)
+    return torch.addcmul(x * cos, swapped, sin, value=direction, out=torch.empty_like(x))

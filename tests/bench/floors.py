@@ -157,21 +157,6 @@ FLOORS = {
             Term("the encoder has rotary positions. " + _ROTATION.why, words=28),
         ),
     ),
-    "cope": Floor(
-        2,
-        (
-            _SCORES,
-            Term("gates: sigmoid 3; backward 5", pairs=8),
-            Term("cumulative sums of gates, and of gradients", pairs=8),
-            Term("sums of gates, at which the coordinates begin", pairs=2),
-            Term("interpolation 4; backward: converted 3, gradients of both coordinates 8", pairs=15),
-            Term("sum of scores and products 4; backward: sum of two gradients 3", pairs=7),
-            Term("in the encoder, the direction selects the coordinate: 6; backward 6", pairs=12 / 2),
-            _ADDED,
-            Term("products of queries with 64 positions, in the encoder 128: 3, interpolated 2; gradients 7",
-                 words=(12 + 24) / 2),
-        ),
-    ),
     "dape": Floor(  # scores and network are in float32, so that the bias has no rounding errors of half precision
         2,
         (

@@ -5,11 +5,13 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import fairseq_posenc
 import fairseq_posenc.host.plugin
 from fairseq_posenc import registry
 from fairseq_posenc.attention import multihead
+from fairseq_posenc.attention.mask import aligned
 from fairseq_posenc.bench import actions, models
 from fairseq_posenc.core import Positions
 from fairseq_posenc.ops import devices, sinusoids
@@ -134,6 +136,71 @@ def test_blocks_of_a_causal_attention_on_an_accelerator(spec, monkeypatch):
         monkeypatch.setattr(multihead, name, number)
     found, _ = attention(x, x, x, need_weights=False)
     torch.testing.assert_close(found, expected)
+
+
+def _gradients(attention, x):
+    attention.zero_grad()
+    x.grad = None
+    out, _ = attention(x, x, x, need_weights=False)
+    out.square().sum().backward()
+    return [out.detach(), x.grad, *(parameter.grad for parameter in attention.parameters())]
+
+
+@pytest.mark.parametrize("spec", ["none", "rope", "shaw", "xl", "da"])
+def test_one_product_computes_queries_keys_and_values(spec, monkeypatch):
+    attention = fairseq_posenc.build_attention(spec, 16, 2).double()
+    x = torch.randn(9, 2, 16, dtype=torch.float64, requires_grad=True)
+    expected, products, linear = _gradients(attention, x), [], F.linear
+    monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+    monkeypatch.setattr(F, "linear", lambda x, weight, bias: products.append(len(weight)) or linear(x, weight, bias))
+    for one, other in zip(_gradients(attention, x), expected):
+        torch.testing.assert_close(one, other)
+    assert products == [3 * 16, 16]
+
+
+def _is_aligned(mask):
+    return mask.stride(3) == 1 and not any(step % 8 for step in (mask.storage_offset(), *mask.stride()[:3]))
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[..., :13], lambda x: x[..., 8:], lambda x: x.expand(5, -1, -1, -1)])
+def test_an_aligned_mask_is_not_copied(view):
+    given = view(torch.randn(1, 2, 16, 16))
+    assert aligned(given) is given and _is_aligned(given)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x[..., 1:9], lambda x: x[..., 1:14], lambda x: x[..., :13].clone(), lambda x: x.mT, lambda x: x[..., ::2]],
+    ids=["begins at 1", "begins at 1 and is odd", "odd rows", "transposed", "gaps"],
+)
+def test_a_mask_that_is_not_aligned_is_copied(view):
+    given = view(torch.randn(1, 2, 16, 16))
+    assert not _is_aligned(given) and _is_aligned(aligned(given)) and torch.equal(aligned(given), given)
+
+
+@pytest.mark.parametrize("spec", ["xl", "da", "cope", "huang4", "deberta", "t5", "rel_proj", "wavelet", "shaw:values=false"])
+@pytest.mark.parametrize("site", ["encoder", "decoder"])
+@pytest.mark.parametrize("length", [9, 13, 16])
+def test_masks_are_read_by_the_memory_efficient_kernel(length, site, spec, monkeypatch):
+    """Rows of the mask begin at multiples of 8 elements."""
+    attention, masks, fused = fairseq_posenc.build_attention(spec, 16, 2, site=site), [], F.scaled_dot_product_attention
+    monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda *given, **named: masks.append(given[3]) or fused(*given, **named)
+    )
+    x = torch.randn(length, 2, 16)
+    attention(x, x, x, need_weights=False)
+    (mask,) = masks
+    assert _is_aligned(mask), mask.stride()
+
+
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook"])
+def test_hooks_of_a_projection_are_called_on_an_accelerator(kind, monkeypatch):
+    attention, calls = fairseq_posenc.build_attention("none", 16, 2), []
+    getattr(attention.k_proj, f"register_{kind}")(lambda *_: calls.append(1) and None)
+    monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+    _gradients(attention, torch.randn(9, 2, 16, requires_grad=True))
+    assert calls == [1]
 
 
 @pytest.mark.parametrize("positions", [torch.arange(-5000, 5000), torch.tensor([2**30, 10**6]), 3000 * torch.rand(500) - 100])

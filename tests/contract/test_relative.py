@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fairseq_posenc.core import AttentionContext, Positions
-from fairseq_posenc.ops import relative
+from fairseq_posenc.ops import devices, relative
 from fairseq_posenc.ops.kernels import clipped_distances, distance_products
 from fairseq_posenc.testing.models import close
 
@@ -50,7 +50,7 @@ def test_sums_of_half_precision_are_not_rounded_on_the_way():
 
 @pytest.mark.parametrize("limit", [None, 2, 30])
 @pytest.mark.parametrize("tables", [1, 3], ids=["shared", "per head"])
-@pytest.mark.parametrize("blocks", [(1, 1), (3, 2), (8, 8), None], ids=str)
+@pytest.mark.parametrize("blocks", [(1, 1), (3, 2), (8, 8), "pairs", "accelerator"], ids=str)
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("at", COUNTED, ids=str)
 def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tables, limit):
@@ -58,7 +58,9 @@ def test_products_with_vectors_of_distances(monkeypatch, at, causal, blocks, tab
 
     In a causal context, compare only the entries that the causal mask allows.
     """
-    if blocks is None:  # computed with a tensor [T, S, D], as for many short sentences
+    if blocks == "accelerator":
+        monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+    elif blocks == "pairs":  # computed with a tensor [T, S, D], as for many short sentences
         monkeypatch.setattr(relative, "_is_short", lambda shape, table: True)
     else:
         monkeypatch.setattr(relative, "_SHORT", 0)

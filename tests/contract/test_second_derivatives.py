@@ -69,12 +69,15 @@ def linked(q, bank, key, value, *weights):
 DISTANCE = torch.arange(S) - torch.arange(T).unsqueeze(1)
 SIDES = torch.stack([DISTANCE < 0, DISTANCE > 0])[None]  # the first head reads keys on the left, the second on the right
 LAYOUT = distance_products.Layout(T - 1)
+STRIDES = x(B, H, T, T + S - 1).stride()
 RIGHT = {  # name -> a function of the differentiable inputs, and the inputs
     "BankScores": (lambda q, bank: banks.BankScores.apply(q, bank, INDEX), (x(B, H, T, D), x(5, H, D))),
     "BankSums": (lambda w, bank: banks.BankSums.apply(w, bank, INDEX), (x(B, H, T, S), x(5, H, D))),
     "Toeplitz": (lambda values: toeplitz.Toeplitz.apply(values, S), (x(H, T + S - 1),)),
     "DiagonalSums": (toeplitz.DiagonalSums.apply, (x(H, T, S),)),
     "SpreadClipped": (lambda c: clipped_distances.SpreadClipped.apply(c, AT, KEYS, 2), (x(B, H, T, 5),)),
+    "ByColumn": (lambda y: distance_products.ByColumn.apply(y, S), (x(B, H, T, T + S - 1),)),
+    "ByDistance": (lambda y: distance_products.ByDistance.apply(y, STRIDES), (x(B, H, T, S),)),
     "CollectClipped": (lambda w: clipped_distances.CollectClipped.apply(w, AT, KEYS, 2), (x(B, H, T, S),)),
     "_Rotation": (rotated, (x(B, H, T, D),)),
 }

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
-from ...ops.distances import table_row
+from ...ops.distances import require_integer
 from ...ops.pairs import pairs
 from ...ops.relative import query_products, value_products
 
@@ -89,7 +89,7 @@ class Shaw(PositionMethod):
         return value_products(probs, ctx, lambda delta: self._vectors(table, delta), self.options.max_distance)
 
     def _vectors(self, table: Tensor, delta: Tensor) -> Tensor:
-        return table.index_select(1, table_row(delta, self.options.max_distance))
+        return table.index_select(1, require_integer(delta) + self.options.max_distance)  # `delta` is clipped
 
 
 class ShawAbsolute(PositionMethod):

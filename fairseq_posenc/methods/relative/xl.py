@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
-from ...ops.relative import kept_while_decoding, query_products, same_in_all_layers
+from ...ops.relative import kept_while_decoding, query_products, same_in_all_layers, table_product
 from ...ops.sinusoids import Sinusoids
 
 
@@ -65,15 +65,18 @@ class TransformerXL(PositionMethod):
             nn.init.xavier_uniform_(weight)
 
     def content_scores(self, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        scale, dtype = ctx.scale, q.dtype
-        content = (k @ (self.of_layer(self.content_bias, ctx) * scale).unsqueeze(-1).to(dtype)).transpose(-1, -2)  # [B, H, 1, S]
-        queries = q + self.of_layer(self.position_bias, ctx).unsqueeze(1).to(dtype)
-        vectors = kept_while_decoding("xl", lambda delta: self._vectors(delta, ctx).to(dtype) * scale, ctx)
+        bias = (self.of_layer(self.content_bias, ctx) * ctx.scale).unsqueeze(-1).to(q.dtype)
+        content = table_product(k, bias).transpose(-1, -2)  # [B, H, 1, S]
+        queries = q + self.of_layer(self.position_bias, ctx).unsqueeze(1).to(q.dtype)
+        vectors = kept_while_decoding("xl", lambda delta: self._vectors(delta, ctx).to(q.dtype), ctx)
         return content + query_products(queries, ctx, vectors)
 
     def _vectors(self, delta: Tensor, ctx: AttentionContext) -> Tensor:
-        """Return W_R R[-delta]: [W] -> [H, W, D]."""
-        distance = -delta if self.options.clamp is None else -delta.clamp(-self.options.clamp, self.options.clamp)
+        """Return W_R R[-delta], multiplied by the scale of the scores: [W] -> [H, W, D]."""
         weight = self.of_layer(self.projection, ctx)
-        waves = same_in_all_layers(self, lambda x: self.waves(x).to(weight.dtype), ctx)
-        return (waves(distance) @ weight.transpose(0, 1)).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
+        waves = same_in_all_layers((self, ctx.scale), lambda x: (self._waves(x) * ctx.scale).to(weight.dtype), ctx)
+        return (waves(delta) @ weight.transpose(0, 1)).unflatten(-1, (self.dims.num_heads, -1)).transpose(0, 1)
+
+    def _waves(self, delta: Tensor) -> Tensor:
+        """Return R[-delta]: [W] -> [W, C]."""
+        return self.waves(-delta if self.options.clamp is None else -delta.clamp(-self.options.clamp, self.options.clamp))

@@ -21,10 +21,11 @@ from ...core import (
     heads_of,
     option,
 )
+from ...ops.constants import Constants
 from ...ops.kernels.angle_rotation import rotate_by
 from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
-from ...ops.sinusoids import Frequencies, SinusoidTable, frequencies
+from ...ops.sinusoids import Frequencies, Sinusoids, frequencies
 
 #: a learned frequency is the fixed frequency times exp(p / 16). A step of x in p therefore changes ln(frequency) by x / 16
 _STEPS = 16
@@ -116,12 +117,14 @@ class Rope(PositionMethod):
         self.width = rotated_width(options, dims)
         self.turning = turning_pairs(options, self.width)
         self.log_factor: nn.Parameter | None = None
-        self.table: SinusoidTable | None = None
+        self.waves: Sinusoids | None = None
         if options.frequencies == "learned":
             self.log_factor = self.parameter_table(self.width // 2, share=options.share)
             self.fixed = Frequencies(frequencies(self.width // 2, self.width, "paper", options.base))
         else:
-            self.table = SinusoidTable(dims.max_distance + 1, self.width, "halves", "paper", options.base)
+            self.waves = Sinusoids(self.width, "halves", "paper", options.base)
+            rows = torch.arange(dims.max_distance + 1)
+            self.table = Constants(torch.stack(self._every_channel(self.waves, rows)))  # [2, rows, D]
 
     def rotate(self, which: Projection, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
         if self.options.heads is None:
@@ -130,10 +133,10 @@ class Rope(PositionMethod):
         return x.index_copy(1, heads, self._rotated(x.index_select(1, heads), at, ctx))
 
     def _rotated(self, x: Tensor, at: Positions, ctx: AttentionContext) -> Tensor:
-        table = self.table
-        if table is None:
+        waves = self.waves
+        if waves is None:
             return rotate_by(x, self._angles(at, ctx), self.options.layout)
-        return rotate(x, ctx.once((self, at), lambda: self._waves(table, x, at)), self.width // 2, self.options.layout)
+        return rotate(x, ctx.once((self, at), lambda: self._waves(waves, at)), self.width // 2, self.options.layout)
 
     def _angles(self, at: Positions, ctx: AttentionContext) -> Tensor:
         """Return the angles [B or 1, H or 1, T, pairs], in float32 or wider."""
@@ -158,16 +161,28 @@ class Rope(PositionMethod):
         self.upgrade_state_dict_named(state_dict, prefix.removesuffix("."))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _waves(self, table: SinusoidTable, x: Tensor, at: Positions) -> Waves:
-        """Return cosines and signed sines (see `Waves`), [B or 1, 1, T, D] each.
+    def _waves(self, waves: Sinusoids, at: Positions) -> Waves:
+        """Return cosines and signed sines (see `Waves`), [T, D] each for counted positions, and [B or 1, 1, T, D] for others.
+
+        Counted positions are rows of a table, if the table is long enough.
+        """
+        end = None if at.start is None else at.start + at.ids.size(1)
+        table = self.table.values
+        if end is None or end > table.size(1):
+            return self._every_channel(waves, at.ids.unsqueeze(1))
+        cos, sin = table[:, at.start : end].unbind(0)
+        return cos, sin
+
+    def _every_channel(self, waves: Sinusoids, ids: Tensor) -> Waves:
+        """Return cosines and signed sines of positions: [...] -> [..., D] each.
 
         Pairs that do not rotate have cosine 1 and sine 0.
         """
-        sin, cos = table(at).unsqueeze(1).chunk(2, -1)  # [B or 1, 1, T, pairs] each
+        sin, cos = waves(ids).chunk(2, -1)  # [..., pairs] each
         if self.turning < self.width // 2:
             still = (0, self.width // 2 - self.turning)
             sin, cos = F.pad(sin[..., : self.turning], still), F.pad(cos[..., : self.turning], still, value=1.0)
-        return every_channel(sin, cos, self.options.layout, x.size(-1))
+        return every_channel(sin, cos, self.options.layout, self.dims.head_dim)
 
 
 def rotated_width(options: RotaryOptions, dims: Dims) -> int:

@@ -1,7 +1,8 @@
-"""Products with one vector per distance, computed in blocks of rows.
+"""Products with one vector per distance. No tensor [T, S, D] is computed.
 
-No tensor [T, S, D] is computed. On a CPU, no tensor [T, T + S] is computed for long sentences, because a block contains only a
-part of the rows. For each block, only products with the distances that occur in the block are computed.
+On a CPU, `DistanceScores` and `DistanceSums` compute the products in blocks of rows. For long sentences, no tensor [T, T + S] is
+computed, because a block contains only a part of the rows. For each block, only products with the distances that occur in the
+block are computed. On an accelerator, one matrix product computes all products, and `ByColumn` or `ByDistance` orders them.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import devices
 from ..precision import at_least_float32
 from .derivatives import first_derivative_only
 
-#: number of blocks of rows on a CPU, and minimum number of rows per block
+#: number of blocks of rows, and minimum number of rows per block
 _BLOCKS, _FEWEST_ROWS = 8, 8
 
 
@@ -31,12 +31,12 @@ class Layout(NamedTuple):
     offset: int
     needed: Literal["before", "after"] | None = None
 
-    def blocks(self, rows: int, columns: int, x: Tensor) -> Iterator[tuple[slice, slice, slice]]:
+    def blocks(self, rows: int, columns: int) -> Iterator[tuple[slice, slice, slice]]:
         """Yield three slices per block of the score matrix [rows, columns].
 
         The slices select the rows and the columns of the block, and the vectors of their distances.
         """
-        size = rows_per_block(rows, x)
+        size = rows_per_block(rows)
         for first in range(0, rows, size):
             end = min(first + size, rows)
             left, right = first if self.needed == "after" else 0, end if self.needed == "before" else columns
@@ -44,9 +44,42 @@ class Layout(NamedTuple):
             yield slice(first, end), slice(left, right), slice(lowest + self.offset, highest + self.offset + 1)
 
 
-def rows_per_block(rows: int, x: Tensor) -> int:
-    """Return the number of rows of a block: a part of `rows` on a CPU, and all rows on an accelerator."""
-    return min(rows, max(_FEWEST_ROWS, -(-rows // _BLOCKS))) if devices.on_cpu(x) else rows
+def rows_per_block(rows: int) -> int:
+    """Return the number of rows of a block."""
+    return min(rows, max(_FEWEST_ROWS, -(-rows // _BLOCKS)))
+
+
+class ByColumn(torch.autograd.Function):
+    """Order products by column instead of distance, for all rows at once: [B, H, T, T + S - 1] -> a view [B, H, T, S]."""
+
+    @staticmethod
+    def forward(ctx, along: Tensor, columns: int) -> Tensor:
+        if along.stride(3) != 1 or along.stride(2) < along.size(3):  # the rows overlap, or are not contiguous
+            along = along.contiguous()
+        ctx.strides = along.stride()
+        return _by_column(along, columns, 2)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return ByDistance.apply(grad, ctx.strides), None
+
+
+class ByDistance(torch.autograd.Function):
+    """Order scores by distance instead of column, for all rows at once: [B, H, T, S] -> [B, H, T, T + S - 1].
+
+    In each row, distances that do not occur have score 0. `strides` are the strides of the result.
+    """
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, strides: tuple[int, ...]) -> Tensor:
+        *leading, rows, ctx.columns = scores.shape
+        along = scores.new_empty_strided((*leading, rows, rows + ctx.columns - 1), strides).zero_()
+        _place(scores, along, 2)
+        return along
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        return ByColumn.apply(grad, ctx.columns), None
 
 
 class DistanceScores(torch.autograd.Function):
@@ -107,10 +140,10 @@ def _scores(x: Tensor, vectors: Tensor, columns: int, sizes: torch.Size, layout:
     shape = *sizes, x.size(1), columns
     out = x.new_empty(shape) if layout.needed is None else x.new_zeros(shape)
     target = _grouped(out, vectors)
-    for rows, keys, near in layout.blocks(x.size(1), columns, x):
+    for rows, keys, near in layout.blocks(x.size(1), columns):
         block = x[:, rows]
         along = torch.bmm(block.flatten(1, 2), vectors[:, near].mT).view(*block.shape[:3], -1)
-        target[:, rows, :, keys] = _by_column(along, keys.stop - keys.start)
+        target[:, rows, :, keys] = _by_column(along, keys.stop - keys.start, 1)
     return out
 
 
@@ -123,23 +156,33 @@ def _by_distance(scores: Tensor, vectors: Tensor, layout: Layout) -> Iterator[tu
     scores = _grouped(scores, vectors)
     groups, length, size, columns = scores.shape
     along = None
-    for rows, keys, near in layout.blocks(length, columns, scores):
+    for rows, keys, near in layout.blocks(length, columns):
         shape = (groups, rows.stop - rows.start, size, near.stop - near.start)
         if along is None or along.shape != shape:  # blocks of equal shape have zeros at the same places
             along = scores.new_zeros(shape)
-        _by_column(along, keys.stop - keys.start).copy_(scores[:, rows, :, keys])
+        _place(scores[:, rows, :, keys], along, 1)
         yield rows, near, along.flatten(1, 2)
 
 
-def _by_column(along: Tensor, columns: int) -> Tensor:
-    """Order scores by column instead of distance: [G, rows, N, rows + columns - 1] -> [G, rows, N, columns].
+def _by_column(along: Tensor, columns: int, axis: int) -> Tensor:
+    """Order scores by column instead of distance: [..., rows + columns - 1] -> [..., columns].
 
-    The result is a view.
+    `axis` is the axis of the rows. The result is a view.
     """
-    groups, rows, size, width = along.shape
-    # each row starts one distance earlier than the row above
-    strides = rows * size * width, size * width - 1, width, 1
-    return along.as_strided((groups, rows, size, columns), strides, rows - 1)
+    return along[..., along.size(axis) - 1 :].as_strided(*_form_by_column(along, columns, axis))
+
+
+def _place(scores: Tensor, along: Tensor, axis: int) -> None:
+    """Write scores to `along`, ordered by distance. `along` is a whole tensor, not a view that begins later in memory."""
+    # torch.compile cannot write to a view of a view
+    along.as_strided(*_form_by_column(along, scores.size(-1), axis), along.size(axis) - 1).copy_(scores)
+
+
+def _form_by_column(along: Tensor, columns: int, axis: int) -> tuple[list[int], list[int]]:
+    """Return the shape and the strides of `_by_column`."""
+    strides = list(along.stride())
+    strides[axis] -= 1  # each row starts one distance earlier than the row above
+    return [*along.shape[:-1], columns], strides
 
 
 def _grouped(x: Tensor, vectors: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ A complex hidden state is a real tensor. Its last axis has twice the width: all 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,10 +46,12 @@ class ComplexAttention(Attention):
         """Compute attention without a fused kernel, because torch has none for complex states."""
         return self.explicit(positions, ctx, q, k, v, mask)[0], None
 
-    def _heads(self, projection: nn.Linear | None, x: Tensor) -> Tensor:
-        x = x.unflatten(-1, (2, -1))  # [B, T, 2C] -> [B, T, 2, C]
-        x = (x if projection is None else projection(x)).unflatten(-1, (self.num_heads, -1))
-        return x.movedim(-2, -4).flatten(-2)  # [B, T, 2, H, D] -> [B, H, T, 2D]
+    @staticmethod
+    def _projected(projection: Callable[[Tensor], Tensor] | None, x: Tensor) -> Tensor:
+        return Attention._projected(projection, x.unflatten(-1, (2, -1)))  # [B, T, 2C] -> [B, T, 2, C]
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.num_heads, -1)).movedim(-2, -4).flatten(-2)  # [B, T, 2, C] -> [B, H, T, 2D]
 
     def _merged(self, out: Tensor) -> Tensor:
         out = out.unflatten(-1, (2, -1)).movedim(1, -2).flatten(-2)  # [B, H, T, 2D] -> [B, T, 2, C]
