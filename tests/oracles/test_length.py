@@ -99,6 +99,8 @@ def test_printed_characters():
     assert printed_characters(pieces, 8).tolist() == [0, 0, 0, 5, 4, 2, 1, 0]
     units = {"</s>": 2, "the": 3, "re@@": 4, "@@": 5}
     assert printed_characters(units, 6).tolist() == [0, 0, 0, 4, 2, 0]
+    words = {"</s>": 2, "the": 3, "in": 4}  # a vocabulary of whole words is read as that of subword-nmt
+    assert printed_characters(words, 5).tolist() == [0, 0, 0, 4, 3]
 
 
 def test_one_token_of_the_text_does_not_change_the_type_of_the_subwords():
