@@ -4,6 +4,7 @@ torchrun or SLURM connects machines.
 """
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -44,7 +45,8 @@ def test_a_worker_that_dies_ends_the_others(one, tmp_path):
     (worker,) = workers(two, rank=1)
     os.kill(worker, signal.SIGKILL)
     printed = two.finish(status=1)
-    assert "failed on worker 1. For the output of all workers, see" in printed.splitlines()[-1]
+    # worker 0 may already have failed as well, because it lost the connection
+    assert re.search(r"failed on worker (0 )?1\. For the output of all workers, see", printed.splitlines()[-1])
     assert not workers(two, rank=0) and not workers(two, rank=1)
     two.run("train")
     assert_same_parameters(one.state(), two.state(), rtol=1e-3, atol=1e-3)
