@@ -90,6 +90,29 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
+def unmet(network, one, tmp_path_factory):
+    """Start four training runs whose machines do not meet, each for a different reason. Return name -> pair of machines.
+
+    Machines wait for 3 seconds. If another program answers on the port, torchrun can wait without a limit. The recipe then
+    stops torchrun 20 seconds after the end of these 3 seconds. Meanwhile, other tests run.
+    """
+    pairs = {}
+    for at, name in enumerate(("without 1", "without 0", "wrong", "in use")):
+        recipes = [one.beside(tmp_path_factory.mktemp("unmet") / "out") for _ in range(2)]
+        pairs[name] = Pair(network, *recipes, WORKER_TIMEOUT="3", MASTER_PORT=str(29511 + at))
+    held = ["ip", "netns", "exec", network.names[0], "python3", "-c"]
+    script = "import socket; s = socket.create_server(('', 29514)); print('ready', flush=True); input()"
+    with subprocess.Popen([*held, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as foreign:
+        assert foreign.stdout.readline() == "ready\n"
+        pairs["without 1"].start(sides=[0])
+        pairs["without 0"].start(sides=[1])
+        pairs["wrong"].start(options=({}, {"MASTER_ADDR": "10.77.0.9"}))
+        pairs["in use"].start()
+        yield pairs
+        foreign.stdin.close()
+
+
+@pytest.fixture(scope="module")
 def two(network, one, tmp_path_factory):
     """Return the training run of the fixture `one`, but with one process on each machine. The machines share a folder."""
     recipe = one.beside(tmp_path_factory.mktemp("two") / "out")
@@ -100,6 +123,7 @@ def two(network, one, tmp_path_factory):
     return recipe
 
 
+@pytest.mark.usefixtures("unmet")  # machines that do not meet begin to wait
 def test_two_machines_end_with_the_parameters_of_one_process(one, two):
     assert_same_parameters(one.state(), two.state(), **CLOSE)
     folder = two.checkpoint().parent
@@ -237,38 +261,16 @@ def test_a_difference_is_named_before_the_first_update(network, one, tmp_path):
 # --- failures ---
 
 
-def test_a_machine_that_does_not_come_is_named(network, one, tmp_path):
-    """Start four training runs at the same time. Each training run fails for a different reason.
-
-    Machines wait for 3 seconds. If another program answers on the port, torchrun can wait without a limit. The recipe then
-    stops torchrun 20 seconds after the end of these 3 seconds.
-    """
-    patience = {"WORKER_TIMEOUT": "3"}
-    recipes = [one.beside(tmp_path / str(number)) for number in range(8)]
-    held = ["ip", "netns", "exec", network.names[0], "python3", "-c"]
-    script = "import socket; s = socket.create_server(('', 29504)); print('ready', flush=True); input()"
-    with subprocess.Popen([*held, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as foreign:
-        assert foreign.stdout.readline() == "ready\n"
-        began = time.monotonic()
-        without_1 = Pair(network, *recipes[:2], **patience, MASTER_PORT="29501").start(sides=[0])
-        without_0 = Pair(network, *recipes[2:4], **patience, MASTER_PORT="29502").start(sides=[1])
-        wrong = Pair(network, *recipes[4:6], **patience, MASTER_PORT="29503").start(options=({}, {"MASTER_ADDR": "10.77.0.9"}))
-        in_use = Pair(network, *recipes[6:], **patience, MASTER_PORT="29504").start()
-        (line,) = [pair.machines[0].finish(1) for pair in [without_1]]
-        lines = {"without 1": [line]}
-        lines["without 0"] = [without_0.machines[1].finish(1)]
-        lines["wrong"] = [machine.finish(1) for machine in wrong.machines]
-        lines["in use"] = [machine.finish(1) for machine in in_use.machines]
-        took = time.monotonic() - began
-        foreign.stdin.close()
-    last = {name: [printed.splitlines()[-1] for printed in found] for name, found in lines.items()}
+def test_a_machine_that_does_not_come_is_named(unmet):
+    last = {
+        name: [machine.finish(1).splitlines()[-1] for machine in pair.machines if machine.process] for name, pair in unmet.items()
+    }
     missing = "not all of NNODES=2 machines connected to 10.77.0.1:{} within 3 seconds (only 1 connected). Missing: NODE_RANK=1."
     silent = "machine 1: no answer from machine 0 at {} within 3 seconds. Check the address"
-    assert missing.format(29501) in last["without 1"][0]
-    assert silent.format("10.77.0.1:29502") in last["without 0"][0]
-    assert missing.format(29503) in last["wrong"][0] and silent.format("10.77.0.9:29503") in last["wrong"][1]
-    assert "machine 0: port 29504 is in use." in last["in use"][0] and silent.format("10.77.0.1:29504") in last["in use"][1]
-    assert took < 120  # without limits, this would take more than an hour
+    assert missing.format(29511) in last["without 1"][0]
+    assert silent.format("10.77.0.1:29512") in last["without 0"][0]
+    assert missing.format(29513) in last["wrong"][0] and silent.format("10.77.0.9:29513") in last["wrong"][1]
+    assert "machine 0: port 29514 is in use." in last["in use"][0] and silent.format("10.77.0.1:29514") in last["in use"][1]
 
 
 def test_killed_at_any_moment_the_others_end_and_all_resume(network, two, tmp_path):
