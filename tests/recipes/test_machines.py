@@ -91,10 +91,11 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def unmet(network, one, tmp_path_factory):
-    """Start four training runs whose machines do not meet, each for a different reason. Return name -> pair of machines.
+    """Start four training runs whose machines do not meet, each for a different reason.
 
-    Machines wait for 3 seconds. If another program answers on the port, torchrun can wait without a limit. The recipe then
-    stops torchrun 20 seconds after the end of these 3 seconds. Meanwhile, other tests run.
+    Return name -> pair of machines, and the time at which all of them must have ended. Machines wait for 3 seconds. If another
+    program answers on the port, torchrun can wait without a limit. The recipe then stops torchrun 20 seconds after the end of
+    these 3 seconds. Meanwhile, other tests run.
     """
     pairs = {}
     for at, name in enumerate(("without 1", "without 0", "wrong", "in use")):
@@ -108,7 +109,7 @@ def unmet(network, one, tmp_path_factory):
         pairs["without 0"].start(sides=[1])
         pairs["wrong"].start(options=({}, {"MASTER_ADDR": "10.77.0.9"}))
         pairs["in use"].start()
-        yield pairs
+        yield pairs, time.monotonic() + 120  # without limits, this would take more than an hour
         foreign.stdin.close()
 
 
@@ -262,8 +263,11 @@ def test_a_difference_is_named_before_the_first_update(network, one, tmp_path):
 
 
 def test_a_machine_that_does_not_come_is_named(unmet):
+    pairs, end = unmet
+    for machine in (machine for pair in pairs.values() for machine in pair.machines if machine.process):
+        machine.process.wait(max(0, end - time.monotonic()))
     last = {
-        name: [machine.finish(1).splitlines()[-1] for machine in pair.machines if machine.process] for name, pair in unmet.items()
+        name: [machine.finish(1).splitlines()[-1] for machine in pair.machines if machine.process] for name, pair in pairs.items()
     }
     missing = "not all of NNODES=2 machines connected to 10.77.0.1:{} within 3 seconds (only 1 connected). Missing: NODE_RANK=1."
     silent = "machine 1: no answer from machine 0 at {} within 3 seconds. Check the address"
