@@ -134,7 +134,7 @@ explain_failure() { # LOG BYTES MESSAGES: exit with an error message. With sever
 consequence='lost the connection|no answer from|could not connect'
 
 run_workers() { # LOG COUNT COMMAND...: as run_logged, but start COUNT workers on this machine. If one worker fails, end all
-  local log=$1 count=$2 rank failed='' workers=()
+  local log=$1 count=$2 rank ended failed workers=()
   shift 2
   for ((rank = count - 1; rank >= 0; rank--)); do
     if [[ -n $DRY_RUN ]]; then
@@ -148,17 +148,17 @@ run_workers() { # LOG COUNT COMMAND...: as run_logged, but start COUNT workers o
     fi
   done
   while ((${#workers[@]})); do
+    failed='' # `wait -n` waits for the next worker that ends
+    wait -n -p ended "${workers[@]}" || failed=yes
     for rank in "${!workers[@]}"; do
-      if kill -0 "${workers[rank]}" 2>/dev/null; then continue; fi
-      wait "${workers[rank]}" || failed+=" $rank"
-      unset "workers[rank]"
+      if [[ ${workers[rank]} == "$ended" ]]; then break; fi
     done
+    unset "workers[rank]"
     if [[ -n $failed ]]; then
       kill "${workers[@]}" 2>/dev/null || true
       wait
-      [[ $failed == *" 0"* ]] || tail -n 5 "$log.rank${failed##* }" >&2
-      fail "the training failed on worker$failed. For the output of all workers, see $log and $log.rank*."
+      ((rank == 0)) || tail -n 5 "$log.rank$rank" >&2
+      fail "the training failed on worker $rank. For the output of all workers, see $log and $log.rank*."
     fi
-    sleep 0.5
   done
 }

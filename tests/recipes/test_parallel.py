@@ -16,7 +16,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from tests.recipes.captions import RECIPE, assert_same_parameters
 from tests.recipes.declared import run
-from tests.recipes.process import BIN, environment, programs
+from tests.recipes.process import environment, programs
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,7 @@ def test_two_processes_end_with_the_parameters_of_one(one, tmp_path):
 
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_others(one, tmp_path):
-    # With POSENC_BIN, each worker is a newly started program and not a fork. The test kills a single worker.
-    two = one.beside(tmp_path / "out", PROCS="2", POSENC_BIN=str(BIN)).start("train")
+    two = one.beside(tmp_path / "out", PROCS="2").start("train")
     two.wait_until(lambda: "num_updates=6," in two.log())
     (worker,) = workers(two, rank=1)
     os.kill(worker, signal.SIGKILL)
@@ -94,6 +93,26 @@ def test_torchrun_gives_every_worker_its_rank(tmp_path):
     assert [machine.wait(timeout=120) for machine in machines] == [0, 0]
     for rank in range(4):
         assert (tmp_path / str(rank)).read_text().split() == [str(rank), "4", "127.0.0.1", nodes["MASTER_PORT"]]
+
+
+def test_the_message_names_the_worker_that_failed_first(tmp_path):
+    """The test simulates the training. Worker 1 fails, and worker 0 then fails without it."""
+    tools, failed = tmp_path / "bin", tmp_path / "failed"
+    tools.mkdir()
+    script(
+        tools / "python", f'#!/bin/sh\ncase $1 in */memory.py) shift ;; *) set -- {programs()}/python "$@" ;; esac\nexec "$@"\n'
+    )
+    worker_1 = f'echo no memory left; echo $$ > "{failed}.part"; mv "{failed}.part" "{failed}"; exit 1'
+    worker_0 = f'until [ -e "{failed}" ]; do sleep 0.01; done; while kill -0 $(cat "{failed}"); do sleep 0.01; done; exit 1'
+    script(tools / "fairseq-train", f'#!/bin/sh\ncase "$*" in *"-rank 1"*) {worker_1} ;; *) {worker_0} ;; esac\n')
+    out = tmp_path / "out"
+    (out / "data").mkdir(parents=True)
+    (out / "data" / ".preprocess.done").touch()
+    options = {"METHODS": "none", "OUT": str(out), "POSENC_BIN": str(tools), "PROCS": "2"}
+    done = subprocess.run([RECIPE, "train"], env=environment(**options), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    output, message = done.stderr.splitlines()[-2:]
+    assert output == "no memory left" and "the training failed on worker 1. For the output of all workers, see" in message
 
 
 def script(path, text):
