@@ -21,4 +21,6 @@ def at_least_float32(x: Tensor, *, contiguous: bool = False) -> Tensor:
 
 def softplus(x: Tensor) -> Tensor:
     """Return log(1 + exp(x)). The only error is rounding, also in float64."""
+    if torch.compiler.is_compiling():  # torch.compile expects other strides of the gradient of F.softplus than the gradient has
+        return torch.logaddexp(x, x.new_zeros(()))
     return F.softplus(x, threshold=_LINEAR_FROM)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
-from ...ops.precision import at_least_float32
+from ...ops.precision import at_least_float32, softplus
 from ...ops.running import at_queries
 
 
@@ -142,10 +142,10 @@ class Cable(RunningSum):
         return factors if factors is None or self.query_weight is None else (self._factors(ctx), factors[1])
 
     def sums(self, ctx: AttentionContext) -> Tensor:
-        function = F.softplus if self.options.increments == "softplus" else F.relu
+        function = softplus if self.options.increments == "softplus" else F.relu
         return self.running(function(self.increments(ctx.inputs[1], self.weight, self.offset, ctx)), ctx)
 
     def _factors(self, ctx: AttentionContext) -> Tensor:
         """Return the factor of each query: [B, H or 1, T, 1]."""
         assert self.query_weight is not None and self.query_offset is not None
-        return F.softplus(self.increments(ctx.inputs[0], self.query_weight, self.query_offset, ctx)).unsqueeze(-1)
+        return softplus(self.increments(ctx.inputs[0], self.query_weight, self.query_offset, ctx)).unsqueeze(-1)

@@ -163,7 +163,7 @@ class Huang3(PositionMethod):
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         gate = self.of_layer(self.gate, ctx).to(q.dtype)  # [H or 1, 2 * reach + 1, D]
         causal = ctx.causal and q.size(2) == k.size(2)
-        rows, ascending = self._rows(ctx, devices.on_cpu(q))
+        rows, ascending = self._rows(ctx, _in_small_blocks(q))
         return GatedProduct.apply(q * ctx.scale, k, gate, rows, ascending, causal)
 
     def _rows(self, ctx: AttentionContext, on_cpu: bool) -> tuple[Tensor | None, Tensor | None]:
@@ -173,6 +173,14 @@ class Huang3(PositionMethod):
         if ascending is None:
             return clipped_columns(queries, keys, self.reach), None
         return None, ctx.once((self, queries, keys, "rows"), lambda: table_row(ascending, self.reach))
+
+
+def _in_small_blocks(x: Tensor) -> bool:
+    """Return whether the products are computed in blocks that fit into the cache of a core of the CPU.
+
+    An accelerator uses larger blocks. torch.compile cannot compile the small blocks of the backward pass.
+    """
+    return devices.on_cpu(x) and not torch.compiler.is_compiling()
 
 
 class GatedProduct(torch.autograd.Function):
@@ -192,7 +200,7 @@ class GatedProduct(torch.autograd.Function):
     def forward(ctx, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor | None, ascending: Tensor | None, causal: bool) -> Tensor:
         ctx.causal = causal
         ctx.save_for_backward(q, k, gate, rows, ascending)
-        on_cpu = devices.on_cpu(k)
+        on_cpu = _in_small_blocks(k)
         out = (q.new_zeros if causal else q.new_empty)(*q.shape[:3], k.size(2))
         q = q if on_cpu else q.flip(2)
         gates = _selection(gate, rows, ascending)
@@ -209,7 +217,7 @@ class GatedProduct(torch.autograd.Function):
     @staticmethod
     @first_derivative_only
     def backward(ctx, grad: Tensor):
-        gradients = _on_cpu if devices.on_cpu(grad) else _with_products
+        gradients = _on_cpu if _in_small_blocks(grad) else _with_products
         q, k, gate, rows, ascending = ctx.saved_tensors
         return *gradients(grad, q, k, gate, rows, ascending, ctx.causal), None, None, None
 
@@ -286,7 +294,7 @@ def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, 
     a CPU, the buffer fits into the cache of a core. There is one exception: a buffer for one query per sentence can be larger
     than the cache.
     """
-    on_cpu = devices.on_cpu(k)
+    on_cpu = _in_small_blocks(k)
     held = 2**18 if on_cpu else 2**28
     size = min(max(1, held // k.numel()), q.size(2))
     if causal and not on_cpu:
@@ -320,7 +328,7 @@ def _reversed(rows: Tensor | None, ascending: Tensor | None) -> Callable[[slice,
     if ascending is not None:
         return lambda some, seen: ascending.unfold(0, seen.stop, 1)[some].unsqueeze(0)
     assert rows is not None
-    own = rows if devices.on_cpu(rows) else rows.flip(1)
+    own = rows if _in_small_blocks(rows) else rows.flip(1)
     return lambda some, seen: own[:, some, seen]
 
 

@@ -39,7 +39,10 @@ class PolarCoordinates(torch.autograd.Function):
         grad, (cos, sin) = grad.unflatten(-1, (2, -1)), waves.unbind(-2)
         of_cos, of_sin = grad.unbind(-2)
         of_size, of_x = (of_cos * cos).addcmul_(of_sin, sin), torch.empty_like(x)
-        torch.ops.aten.softplus_backward(of_size, x, 1, _LINEAR_FROM, grad_input=of_x)
+        if torch.compiler.is_compiling():  # torch.compile expects other strides of softplus_backward than its result has
+            of_x.copy_(of_size * torch.sigmoid(x.to(of_size.dtype)))
+        else:
+            torch.ops.aten.softplus_backward(of_size, x, 1, _LINEAR_FROM, grad_input=of_x)
         of_angles = None
         if ctx.needs_input_grad[1]:
             shape, dtype = ctx.form
