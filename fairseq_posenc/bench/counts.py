@@ -26,7 +26,7 @@ from ..core import PositionError
 from ..core.errors import Refusal
 from . import actions, files, models, tables
 from .launches import Cost, Count, count
-from .meta import CPU, Values
+from .meta import CPU, Values, large_tables_without_memory
 from .models import STOCK, Variant
 from .settings import Settings
 from .variants import variants
@@ -87,7 +87,8 @@ def measured(variant: Variant, settings: Settings) -> Iterator[tuple[str, Count]
     _load_kernels()
     for batch, length in settings.shapes:
         try:
-            values, model = Values(), models.build(variant, settings.size, length + 2, CPU, settings.dtype)
+            with large_tables_without_memory():
+                values, model = Values(), models.build(variant, settings.size, length + 2, None, settings.dtype)
         except (PositionError, Refusal):  # the options allow fewer positions
             continue
         source, target = actions.sentences(batch, length, CPU)

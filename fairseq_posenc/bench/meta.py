@@ -24,6 +24,8 @@ from .gru import gru
 META, CPU = torch.device("meta"), torch.device("cpu")
 #: maximum number of elements of a result whose values are computed
 _LARGEST = 2**26
+#: maximum number of elements of a table that a model creates on the CPU
+LARGEST_TABLE = 2**26
 #: alignment of a mask for memory-efficient attention in PyTorch, in elements
 _ALIGNMENT = 8
 _HALF = (torch.float16, torch.bfloat16)
@@ -125,6 +127,22 @@ class Values:
 def on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Return the result of an operator for arguments on the CPU."""
     return func(*args, **{**kwargs, **({"device": CPU} if kwargs.get("device") is not None else {})})
+
+
+@contextmanager
+def large_tables_without_memory() -> Iterator[None]:
+    """Within the context, `torch.zeros` creates a large tensor on the meta device, for example a table of all pairs of positions.
+
+    A model that is built within the context needs little memory of the CPU.
+    """
+    zeros = torch.zeros
+
+    def small_or_meta(*shape: int, **kwargs: Any) -> Tensor:
+        large = zeros(*shape, **{**kwargs, "device": META})
+        return large if large.numel() > LARGEST_TABLE else zeros(*shape, **kwargs)
+
+    with patch.object(torch, "zeros", small_or_meta):
+        yield
 
 
 class _Generator(torch.Generator):

@@ -76,8 +76,8 @@ def dictionary() -> Dictionary:
     return words
 
 
-def build(variant: Variant, size: str, positions: int, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    """Return a new model in training mode."""
+def build(variant: Variant, size: str, positions: int, device: torch.device | None, dtype: torch.dtype) -> nn.Module:
+    """Return a new model in training mode. Without a device, tensors stay on the device on which they were created."""
     arch = "transformer" if variant.specs is None else MODEL
     args = Namespace(dropout=0.1, share_all_embeddings=True, max_source_positions=positions, max_target_positions=positions)
     if variant.name.startswith(PREFIX):
@@ -91,7 +91,7 @@ def build(variant: Variant, size: str, positions: int, device: torch.device, dty
         source_dictionary=words, target_dictionary=words, cfg=Namespace(left_pad_target=False), side_inputs={}
     )
     torch.manual_seed(1)
-    return ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device, dtype)
+    return ARCH_MODEL_REGISTRY[arch].build_model(args, task).to(device=device, dtype=dtype)
 
 
 def _set_sizes(args: Namespace, variant: Variant, chosen: Size) -> None:

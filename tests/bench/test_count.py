@@ -212,6 +212,17 @@ def test_pinned(name):
     assert not changed, "\n".join([*changed, RENEW])
 
 
+def test_large_tables_need_no_memory_and_have_the_same_counts(monkeypatch):
+    """The tables of this test are small. The test lowers the limit from which tables count as large."""
+    monkeypatch.setattr(meta, "LARGEST_TABLE", 100)
+    variant, chosen = models.Variant.of("shaw_abs", "model"), small("shaw_abs")
+    with meta.large_tables_without_memory():
+        model = models.build(variant, chosen.size, 10, None, chosen.dtype)
+    large = [name for name, x in model.named_parameters() if x.is_meta]
+    assert large and all("key_table" in name or "value_table" in name for name in large)
+    test_pinned("shaw_abs")
+
+
 @pytest.mark.parametrize("name", registry.names())
 def test_no_float64_and_no_tensor_of_the_cpu(name):
     """Check that the stored counts contain no operators in float64, and none that create tensors on the CPU.
