@@ -7,7 +7,7 @@ accelerator is not required.
 from __future__ import annotations
 
 import json
-import re
+import lzma
 import shutil
 from collections.abc import Iterator
 from dataclasses import astuple
@@ -33,9 +33,10 @@ from .variants import variants
 
 #: number of beams, and number of target words before the counted decoding step
 BEAM, PREFIX = 4, 2
-#: method with which the operators of other methods are compared
-_PLAIN = "none"
-_FILE = "count.json"
+#: names of files: all numbers of every method, and the cost of every place in the code (see `Count`)
+_FILE, _PLACES = "count.json", "places.xz"
+#: maximum size of the places in memory, in bytes
+_LARGEST_FILE = 2**28
 
 
 def run(settings: Settings) -> int:
@@ -43,13 +44,14 @@ def run(settings: Settings) -> int:
 
     If no spec is given, count these quantities for all methods.
     """
-    listed = [Variant(STOCK, None), *variants(settings.specs or [_PLAIN, *registry.names()], "model")]
+    listed = [Variant(STOCK, None), *variants(settings.specs or ["none", *registry.names()], "model")]
     listed = list({variant.name: variant for variant in listed}.values())
     results: dict[str, Any] = {"settings": record(settings), "rows": []}
     if settings.output:
         files.make_folder(settings.output)
-        results = unpacked({**results, "rows": files.finished(settings.output, results["settings"], _FILE)})
-        if settings.profile:  # rows without places (see `packed`) are counted again
+        results["rows"] = files.finished(settings.output, results["settings"], _FILE)
+        _add_places(results["rows"], settings.output)
+        if settings.profile:  # rows without places are counted again
             results["rows"] = [row for row in results["rows"] if "places" in row[tables.measures([row])[0]]]
     done, progress = {row["method"] for row in results["rows"]}, Progress()
     for variant in listed:
@@ -59,7 +61,7 @@ def run(settings: Settings) -> int:
                 progress.show(f"{variant.name}, {measure}")
                 row[measure] = found.totals() | ({"places": _places(found)} if settings.profile else {})
             results["rows"].append(row)
-            results["rows"].sort(key=lambda row: (row["method"] != STOCK, row["method"] != _PLAIN, row["method"]))
+            results["rows"].sort(key=lambda row: (row["method"] != STOCK, row["method"] != "none", row["method"]))
             if settings.output:
                 _write(results, settings.output)
     progress.end()
@@ -192,69 +194,54 @@ def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
     return lines
 
 
-def packed(results: dict[str, Any]) -> dict[str, Any]:
-    """Return the results with fewer places. A place is a pair: an operator, and the function of this package or of fairseq to
-    which the operator belongs.
-
-    The row of the method `none` contains all places. Each other row contains only the places whose cost
-    differs from the cost in the row `none`.
-    """
-    plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
-    if plain is None:
-        return results
-    rows = [row if row is plain else _changed(row, plain, _less) for row in results["rows"]]
-    return {**results, "rows": rows}
-
-
-def unpacked(results: dict[str, Any]) -> dict[str, Any]:
-    """Undo `packed`: return results in which each row contains the cost of every place.
-
-    `packed` defines a place.
-    """
-    plain = next((row for row in results["rows"] if row["method"] == _PLAIN), None)
-    if plain is None:
-        return results
-    rows = [row if row is plain else _changed(row, plain, _more) for row in results["rows"]]
-    return {**results, "rows": rows}
-
-
-def _changed(row: dict[str, Any], plain: dict[str, Any], change: Any) -> dict[str, Any]:
-    found = dict(row)
-    for measure in tables.measures([row]):
-        if "places" in row[measure] and "places" in plain[measure]:
-            found[measure] = {**row[measure], "places": change(row[measure]["places"], plain[measure]["places"])}
-    return found
-
-
-def _less(own: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
-    gone = {place: None for place in plain if place not in own}
-    return {place: cost for place, cost in own.items() if plain.get(place) != cost} | gone
-
-
-def _more(own: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
-    return {place: cost for place, cost in (plain | own).items() if cost is not None}
-
-
 def read(path: Path) -> dict[str, Any]:
-    """Return the counts of a file."""
-    return unpacked(json.loads(path.read_text(encoding="utf-8")))
+    """Return the counts of a file count.json, with the places if its folder contains them."""
+    results = json.loads(path.read_text(encoding="utf-8"))
+    _add_places(results["rows"], path.parent)
+    return results
+
+
+def _add_places(rows: list[dict[str, Any]], folder: Path) -> None:
+    """Add the cost of every place in the code to the rows, if the folder contains these costs.
+
+    Raise PositionError for a damaged file.
+    """
+    path = folder / _PLACES
+    if not path.exists():
+        return
+    try:
+        places = json.loads(lzma.LZMADecompressor().decompress(path.read_bytes(), _LARGEST_FILE))
+        for row in rows:
+            for measure, costs in places.get(row["method"], {}).items():
+                row[measure]["places"] = costs
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, lzma.LZMAError) as error:
+        raise PositionError(f"{path}: cannot be read ({error!r}). Remove it, so that the methods are counted again.") from None
 
 
 def _write(results: dict[str, Any], folder: Path) -> None:
-    files.write_texts({_FILE: as_json(packed(results)), "count.md": document(results)}, folder)
+    """Write the numbers, the table and the places. The places are most of the data, and are compressed."""
+    rows, places = [], {}
+    for row in results["rows"]:
+        found = tables.measures([row])
+        rows.append({key: _totals(value) if key in found else value for key, value in row.items()})
+        if all("places" in row[measure] for measure in found):
+            places[row["method"]] = {measure: row[measure]["places"] for measure in found}
+    contents: dict[str, str | bytes] = {
+        _FILE: json.dumps({**results, "rows": rows}, indent=0) + "\n",
+        "count.md": document(results),
+    }
+    if places:
+        contents[_PLACES] = lzma.compress(json.dumps(places).encode(), preset=1)
+    files.write_texts(contents, folder)
+
+
+def _totals(count: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in count.items() if name != "places"}
 
 
 def document(results: dict[str, Any]) -> str:
     """Return the page of the counts."""
     return "# What positions cost on an accelerator\n\n" + markdown(results)
-
-
-def as_json(results: dict[str, Any]) -> str:
-    """Return the results as JSON. Each number is on its own line.
-
-    The numbers of a list, such as the cost of one place in the code (see `Count`), are on one line.
-    """
-    return re.sub(r"\[\s+([\d,\s]+?)\s+\]", lambda found: f"[{''.join(found[1].split())}]", json.dumps(results, indent=0)) + "\n"
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
