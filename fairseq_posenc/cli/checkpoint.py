@@ -8,6 +8,7 @@ from pathlib import Path
 from ..common.files import replace_file
 from ..common.option_types import positive
 from ..core import PositionError
+from ..registry.architectures import PREFIX
 from ..registry.completion import specs_and_architectures
 from .check import check
 
@@ -67,7 +68,8 @@ def run(args: argparse.Namespace) -> None:
         done = f"maximum lengths {limits[0]} (source) and {limits[1]} (target)"
         new = f"train on before you decode longer sentences: new rows have initial values in {', '.join(converted.new)}"
     else:
-        converted = convert.start_from(args.checkpoint, method, args.data)
+        arch = args.method if args.method.startswith(PREFIX) else None
+        converted = convert.start_from(args.checkpoint, method, args.data, arch)
         done = ", ".join(f"{site} {spec}" for site, spec in method.items())
         new = f"parameters with initial values: {', '.join(converted.new)}"
     replace_file(args.out, lambda partial: torch.save(converted.state, partial))

@@ -169,6 +169,20 @@ def test_a_checkpoint_of_stock_fairseq_becomes_the_start_of_every_method(trained
     assert all(torch.equal(old[key], new[key]) for key in new if key != "positions_version")
 
 
+@pytest.mark.parametrize("arch", ["transformer", "posenc_t5_tiny"])
+def test_global_attentions_start_as_the_attentions_beside_them(arch, trained, tmp_path, capsys):
+    path, out = trained(arch), tmp_path / "start.pt"
+    status, printed, error = run(capsys, "start-from", path, out, "--method", "posenc_g_transformer")
+    assert (status, error) == (0, "")
+    old, new = parameters(path), parameters(out)
+    whole = [name for name in new if "_attn_global." in name]
+    # two layers: one encoder layer with self-attention, one decoder layer with self-attention and cross-attention
+    assert len(whole) == 3 * 8 and all(torch.equal(new[name], old[name.replace("_attn_global.", "_attn.")]) for name in whole)
+    assert "_attn_gate" in printed and "_attn_global" not in printed
+    again = loaded(trained("posenc_g_transformer_tiny", name="again.pt"))  # the model that fairseq-train builds
+    again.load_state_dict(torch.load(out, weights_only=True)["model"])
+
+
 def merged_projections(state):
     """Merge the projections of queries, keys and values, as fairseq did until August 2019."""
     for query in [key for key in state if ".q_proj." in key]:
@@ -279,6 +293,10 @@ def test_a_model_with_side_inputs_starts_from_every_checkpoint(arch, task, metho
         (["start-from", "{path}", "{out}", "--method", "ropee"], "rope"),
         (["start-from", "{path}", "{out}", "--method", "alibi"], "not defined at site encoder"),
         (["start-from", "{path}", "{out}", "--method", "t5", "--data", "/"], "Set the folder with --data"),
+        *(
+            (["start-from", "{path}", "{out}", "--method", arch], "has other layers than a Transformer")
+            for arch in ("posenc_universal", "posenc_universal_halting", "posenc_pnat", "posenc_complex_transformer")
+        ),
     ],
 )
 def test_wrong_input_is_one_line(arguments, message, trained, tmp_path, capsys):

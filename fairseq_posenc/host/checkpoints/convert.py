@@ -13,13 +13,15 @@ from torch import Tensor
 from ...core import SITES, PositionError
 from ...data.side.examples import random_sentence, side_inputs
 from ...registry import card
-from ...registry.architectures import MODEL, TASK
+from ...registry.architectures import MODEL, SIZES, TASK, architecture
 from ...registry.spec import parse
 from .average import for_inference
 from .read import load
 
 #: tensors with these parts in their names belong to position methods, or to stock fairseq's position encodings
 _POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_positions.")
+#: parts of the names of parameters of a global attention and of the attention beside it
+_GLOBAL, _LOCAL = "_attn_global.", "_attn."
 #: the seed of new parameters, and of the random tokens with which two models are compared
 _SEED = 1
 _TOLERANCE = 1e-4  # maximum difference between the outputs of two equal models
@@ -86,8 +88,11 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
     return _converted(new, values, grown)
 
 
-def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None) -> Converted:
+def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, arch: str | None = None) -> Converted:
     """Build a model with new position encodings, and copy all parameters outside the position encodings from a checkpoint.
+
+    Each new global attention (--*-global-layers) starts with the parameters of the attention beside it, as in G-Transformer (Bao
+    et al. 2021).
 
     If a new method reads side inputs, the task posenc_translation replaces fairseq's task translation. The new model has not
     been trained with side files. The result therefore contains no facts about the side files of the earlier training run.
@@ -96,15 +101,18 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None) -
         path: checkpoint of this plugin, or of stock fairseq's `transformer`.
         specs: spec of each site. A site that is not in `specs` has no position encoding.
         data: folder of the dictionaries. Default: the folder that the training run used.
+        arch: architecture with these specs. It can have global attentions.
 
     Raises:
         PositionError: The specs do not fit the model, or the checkpoint has parameters that the model lacks.
+        PositionError: The architecture has other layers than a Transformer.
     """
     state = load(path)
     from ..side.load import FACTS  # after `load`, which imports the plugin before fairseq
 
     trained = state["model"]
-    positions = {f"{site}_position": specs.get(site, "none") for site in SITES}
+    layers = _global_layers(arch, state["cfg"].model.encoder_layers)
+    positions = {f"{site}_position": specs.get(site, "none") for site in SITES} | layers
     kind = {} if "positions_version" in trained else _FROM_STOCK
     for name, value in {**positions, **kind, **dict.fromkeys(FACTS)}.items():
         _set(state["cfg"].model, name, value)
@@ -129,8 +137,26 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None) -
             )
         values[name] = value
         copied.add(name)
+    for name in values.keys() - copied:
+        if _GLOBAL in name:
+            values[name] = trained[name.replace(_GLOBAL, _LOCAL)]
+            copied.add(name)
     new = [name for name in values if name not in copied and not name.endswith(("positions_version", ".version"))]
     return _converted(state, values, new)
+
+
+def _global_layers(arch: str | None, layers: int) -> dict[str, int]:
+    """Return the options --*-global-layers of an architecture, in the size with this number of layers."""
+    none = {f"{site}_global_layers": 0 for site in SITES}
+    if arch is None:
+        return none
+    found = architecture(arch, next((name for name, size in SIZES.items() if size.layers == layers), ""))
+    if found.tied_layers or found.model != MODEL or found.options.keys() - none.keys():
+        raise PositionError(
+            f"--method {arch}: this architecture has other layers than a Transformer. Expected an architecture that differs from "
+            "posenc_transformer only in specs and global layers. Train this architecture from the start."
+        )
+    return none | found.options
 
 
 def _reads_side_inputs(specs: Mapping[str, str]) -> bool:
