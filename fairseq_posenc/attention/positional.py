@@ -192,4 +192,11 @@ def _with_mask(mask: AttentionMask, further: Tensor | None, positions: SitePosit
             "attn_mask: not supported by a method that replaces the attention kernel. Expected no attn_mask. For a causal mask, "
             "use site='decoder'."
         )
+    for method in positions.methods:
+        numbers = method.rescale_reads == "weights" and further.dtype != torch.bool
+        if numbers and bool((further.isfinite() & (further != 0)).any()):
+            raise PositionError(
+                f"attn_mask: contains finite numbers. {method.card.name} computes attention weights, so no numbers can be added "
+                "to its scores. Expected a boolean mask, or a mask of 0 and -inf."
+            )
     return mask.merged_with(further)

@@ -75,6 +75,15 @@ def test_masks_of_both_kinds_agree(spec):
         close(found[0][seen], found[1][seen], 1e-9)
 
 
+def test_numbers_cannot_be_added_to_attention_weights():
+    built, x = attention_of("stickbreaking"), torch.randn(6, 2, 16, dtype=torch.float64)
+    hidden = torch.ones(6, 6, dtype=torch.bool).triu(3)
+    with pytest.raises(PositionError, match="attn_mask: contains finite numbers"):
+        built(x, x, x, attn_mask=torch.zeros(6, 6).masked_fill(hidden, -1e4))
+    numbers = torch.zeros(6, 6).masked_fill(hidden, float("-inf"))
+    close(built(x, x, x, attn_mask=numbers)[0], built(x, x, x, attn_mask=hidden)[0], 1e-9)
+
+
 #: methods whose convolution reads neighbours of a key
 NEIGHBOURS = ["dape:kernel=3", "dape:base=none,kernel=5", "chang:depthwise=true", "chang:max_distance=2,depthwise=true"]
 
