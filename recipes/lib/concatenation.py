@@ -9,7 +9,7 @@ concatenation.py score FOLDER TEXT TARGET SEPARATOR
 concatenation.py table OUT CONDITION...
     Reads OUT/CONDITION/ROW/seed*/concatenation.json. CONDITION is the name of a training text, such as L2,
     or L1_captions for the models of the option CAPTIONS.
-    Writes OUT/table.md, OUT/table.csv and OUT/bleu.svg, and prints table.md.
+    Writes OUT/table.md, OUT/table.csv and OUT/bleu.png, and prints table.md.
 
 Scores of a file with k sentences per line, after the separators were removed from outputs and references:
     bleu, chrf: sacreBLEU's corpus scores

@@ -85,6 +85,8 @@ def groups_begin(lines):
         (["--mix", "1-70"], "--mix 1-70 uses 65. Expected from 70 to 65 lines"),
         (["--sentences", "1", "--seed", "3"], "--seed and --epoch are options of --mix"),
         (["--sentences", "1", "--separator", "a b"], "contains a blank"),
+        (["--sentences", "1", "--separator", "<s;>"], "is not allowed. Expected a token without + , ;"),
+        (["--sentences", "1", "--separator", "</s>"], "'</s>' is not allowed"),
         (["--sentences", "1", "--separator", "."], "line 1: contains the separator '.'"),
         (["--sentences", "1", "--mix", "1"], "not allowed with argument"),
         ([], "one of the arguments --sentences --mix is required"),
@@ -116,6 +118,7 @@ def test_no_input_is_overwritten(corpus, capsys, options, output):
         ("a\n" * 64, "the two sides have different numbers of lines"),
         ("a\n" * 9 + "\n" + "a\n" * 55, "line 10: empty"),
         ("a\n" * 9 + "b <sep> c\n" + "a\n" * 55, "line 10: contains the separator '<sep>'"),
+        ("a\n" * 9 + "b<sep>c\n" + "a\n" * 55, "line 10: contains the separator '<sep>'"),
         (None, "no such file"),
     ],
 )

@@ -24,6 +24,8 @@ from .parallel import aligned, find
 
 #: maximum of a number in the options --sentences, --mix and --epoch
 _MOST = 1000
+#: tokens with a meaning of their own in fairseq's dictionaries
+_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 #: a group of consecutive lines: index of the first line, counted from 0, and number of lines
 Group = tuple[int, int]
 
@@ -84,6 +86,11 @@ def run(args: argparse.Namespace) -> int:
         raise PositionError("concat: --seed and --epoch are options of --mix. Expected --mix NUMBERS. Leave them out.")
     if args.separator != "".join(args.separator.split()):
         raise PositionError(f"concat: --separator {args.separator!r} contains a blank. Expected one token. Give another one.")
+    if set(args.separator) & set("+,;") or args.separator in _SPECIAL:
+        raise PositionError(
+            f"concat: --separator {args.separator!r} is not allowed. Expected a token without + , ; that has no meaning in "
+            "fairseq. Give another one."
+        )
     prefixes = [args.output] if args.mix else [f"{args.output}.k{number}" for number in numbers]
     outputs = [Path(f"{prefix}.{ending}") for prefix in prefixes for ending in (args.source, args.target, "lines")]
     require_other_files(outputs, files, "Give another OUT.")
@@ -138,7 +145,7 @@ def _rows(files: list[Path], separator: str) -> Iterator[tuple[str, ...]]:
                 raise PositionError(
                     f"{file}, line {number}: empty. Expected one sentence per line. Remove the line from all files."
                 )
-            if separator and separator in line.split():
+            if separator and separator in line:  # also within a word, because the separator is one subword
                 raise PositionError(
                     f"{file}, line {number}: contains the separator {separator!r}. Expected text without it. "
                     "Give another --separator."
