@@ -247,6 +247,8 @@ def test_the_network_of_dape_has_float32(taps):
     ctx = AttentionContext(at, at, causal=True)
     of_half, of_single = (method.rescale(given, x, x, ctx) for given in (scores, scores.float()))
     assert of_half.dtype == torch.float32 and torch.equal(of_half, of_single)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(method.rescale(scores, x, x, ctx), of_single)
 
 
 def test_dape_without_its_network_is_its_base():
@@ -296,6 +298,8 @@ def test_log_length_of_translation():
     close(factors("log_length"), [0.0310667467, 0.2153382790, 0.3413030972, 0.4306765581], 1e-7)
     close(fixture("log_length")[0, 3, 1], 0.5173002887, 1e-6)
     close(factors("log_length", "encoder", keys=7), [0.6045309776], 1e-7)
+    for keys, factor in {20: 1.1679498719, 80: 1.7084261808, 1: 0.0389871}.items():
+        close(factors("log_length:length=13", "encoder", keys=keys), [factor], 1e-7)
 
 
 def test_log_length_of_scalable_softmax():

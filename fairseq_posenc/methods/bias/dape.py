@@ -101,7 +101,11 @@ class Dape(PositionMethod):
             nn.init.zeros_(self.second_bias)
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
-        scores = at_least_float32(scores)
+        with torch.autocast(scores.device.type, enabled=False):
+            return self._adapted(at_least_float32(scores), ctx)
+
+    def _adapted(self, scores: Tensor, ctx: AttentionContext) -> Tensor:
+        """Return the sum of the scores [B, H, T, S], the bias of the base, and the output of the network."""
         bias = self._base(ctx)
         if self.options.kernel == 1:
             return self._of_pairs(scores, bias, ctx)
