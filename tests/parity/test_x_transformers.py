@@ -137,3 +137,15 @@ def test_rel_proj_attention(vectors, reach, x, padding):
     bias.distance_bank.data = method.bank[0, 0].data.flip(-1)  # this project orders the bank from far to near keys
     matters(ours, x)
     agree(ours, theirs, x, padding)
+
+
+@pytest.mark.parametrize("width", [8, 3])
+def test_row_gates_attention(width, x, padding):
+    ours, theirs = pair(
+        f"row_gates:width={width},sum=from_key", "decoder",
+        data_dependent_alibi=True, data_dependent_alibi_per_row=True, data_dependent_alibi_per_row_dim_head=width,
+    )  # fmt: skip
+    tables = ours.position.query_weight[0].data, ours.position.key_weight[0].data  # [H, C, width]
+    theirs.data_dependent_alibi.to_forget_gates[0].weight.data = torch.cat([table.mT.flatten(0, 1) for table in tables])
+    matters(ours, x)
+    agree(ours, theirs, x, padding)

@@ -92,7 +92,7 @@ class RowGates(RowGateBias):
         learnable=True,
         recurring=True,
         extrapolation="runs",
-        evidence="paper",
+        evidence="peer",
         sites=("decoder",),
         parameters="2 * L * d * h * width",
     )
@@ -149,6 +149,7 @@ class GrapeAP(RowGateBias):
         title="Additive GRAPE along the path (GRAPE-AP)",
         citations=("zhang-etal-2026-group",),
         reference="both",
+        evidence="paper",
         parameters="L * d * h * width",
     )
 
