@@ -162,6 +162,14 @@ COUNTS = [
     (LARGE, "cope", "decoder", 24_576),
     (LARGE, "cable", "decoder", 24_624),
     (LARGE, "forgetting", "decoder", 24_624),
+    (LARGE, "carope", "decoder", 24_624),
+    (LARGE, "dape:base=alibi", "decoder", 4_848),
+    (LARGE, "dape:base=alibi,kernel=3", "decoder", 14_064),
+    (LARGE, "log_length:form=ssmax", "encoder", 48),
+    (LARGE, "pope", "decoder", 512),
+    (LARGE, "rel_proj:reach=128", "encoder", 417_696),
+    (LARGE, "selective_rope:bias=false", "decoder", 153_600),
+    (LARGE, "stickbreaking:rest=bias", "decoder", 3_072),
 ]
 
 
