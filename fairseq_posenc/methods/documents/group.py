@@ -26,11 +26,13 @@ class Group(PositionMethod):
         * Target sentences beyond the number of source sentences attend to the last source sentence. In the authors' code, such
           sentences have no key, and their result is NaN.
         * The authors train from scratch with noise: words of the input are masked in the first epochs. This project has no such
-          option.
+          option. The authors have higher scores if training starts from a model of sentences. For such a start, use
+          posenc checkpoint start-from.
         * The first token of the authors' decoder is the language, and attends to all source tokens. Here, the first token is
           </s>, and attends to the first sentence.
         * The authors have global attention in the last two layers. The options --encoder-global-layers, --decoder-global-layers
           and --cross-global-layers add it. The architecture posenc_g_transformer sets these options.
+        * For a document of one sentence, D2DToolkits leaves out the global attention. Here, the gate combines both attentions.
     Cost: no parameters. The method takes the time and memory of full attention, because the product of all queries and all
         keys is computed.
     Raises: PositionError for a dictionary without the separator.

@@ -21,6 +21,8 @@ class LogLength(PositionMethod):
         transformers 5.
     Deviations:
         * n_t is the number of tokens in the key sequence. In causal attention, n_t includes only tokens up to the query.
+        * n_0 is 25 by default, for every corpus and at every site. The authors set it to the mean length of their training
+          sentences. Set length= to this mean.
         * With form=mt, the decoder of the authors' code has half of the mean target length as n_0. For mean target sentences of
           50 tokens, set decoder=log_length:length=25.
         * n counts neither padding nor later tokens. Two public implementations of ssmax count padding or later tokens.
@@ -28,8 +30,8 @@ class LogLength(PositionMethod):
           biases of other methods.
         * Methods that add terms to the scores, such as shaw, read queries without the factor f. Methods that change the scores,
           such as cope, read queries that are multiplied by f.
-        * The model Inkling has form=floor only in layers without a window. With form=floor, n_0 is 25 by default. The use of
-          form=floor for source sentences is an extension of this project.
+        * The model Inkling has form=floor only in layers without a window. The use of form=floor for source sentences is an
+          extension of this project.
         * With form=ssmax, a starts at 1/ln n_0, so that the factor is 1 for n_0 keys. The paper's value could not be verified.
         * The architecture posenc_log_length also has sinusoidal positions, because the factor does not distinguish positions.
     Cost: no parameters. L h parameters for ssmax, and L h more for its bias. The model can still use

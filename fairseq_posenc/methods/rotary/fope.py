@@ -39,7 +39,7 @@ class FourierRope(PositionMethod):
         * Pairs without a position have sine 0. In the authors' code, and with zero=code, these pairs have sine 1. Sine 1
           doubles the contribution of these pairs to the score.
         * All layers share the matrices. In the authors' code, each layer has its own. In both, they are random and not trained,
-          as in all configurations of the code.
+          as in all configurations of the code. The code can also train them, with an option that this project does not have.
         * The random part has Xavier's normal distribution with the gain, as in the authors' code. The paper calls the gain a
           standard deviation.
         * The paper also has mixtures of further frequencies, which are drawn at random, and divides the matrices by the sums of

@@ -39,7 +39,8 @@ class Pope(PositionMethod):
           not change the set of possible cosines. A limit removes the gradient of phases above 0.
         * Encoder and cross-attention are extensions of this project. With all phases at 0, scores do not distinguish left from
           right.
-        * posenc_pope therefore starts the phases of the encoder at random (start=uniform).
+        * posenc_pope therefore starts the phases of the encoder at random (start=uniform). For the cross-attention, too, use
+          cross=pope:start=uniform.
         * By default, layers share the phases, as in x-transformers. A figure of the paper has different phases in each layer
           (share=none).
     Cost: h d_h parameters per stack if layers share the phases. Queries, keys and the key cache are twice

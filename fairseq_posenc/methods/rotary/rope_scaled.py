@@ -38,6 +38,8 @@ class RopeScaled(PositionMethod):
           rounded up. Both indices are at least 0. For L_0 of at most 201, the ramp therefore starts at pair 0.
         * In the code of the authors and of Hugging Face, the index at which the ramp ends can be negative. For L_0 of at most
           6, their code can leave all frequencies unchanged.
+        * Hugging Face's options truncate and attention_factor of yarn are left out. This project always rounds the two indices,
+          and always multiplies by 0.1 ln f + 1, as the authors do.
         * In the encoder, dynamic uses the length of each source sentence.
         * In the decoder, dynamic uses the number of tokens up to the query. Incremental decoding and teacher forcing therefore
           compute equal scores. The authors do not rotate cached keys again.
