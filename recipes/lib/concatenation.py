@@ -26,9 +26,11 @@ import sys
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU, CHRF
+from scipy import stats
 from tabulate import tabulate
 
 from fairseq_posenc.core import PositionError
+from fairseq_posenc.evaluation.report.tables import interval
 from fairseq_posenc.evaluation.scoring.generated import hypotheses
 
 LENGTHS = range(1, 7)
@@ -111,13 +113,27 @@ def store(results: str, out: str, *conditions: str) -> None:
 
 def mean(runs: list[dict], kind: str, length: int, *keys: str | int) -> float | None:
     """Return the mean of one score over seeds, without seeds that lack this score."""
+    values = over_seeds(runs, kind, length, *keys)
+    return statistics.mean(values) if values else None
+
+
+def bounds(runs: list[dict], kind: str, length: int, key: str) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean of one score over seeds (Student's t), or None for fewer than three seeds."""
+    values = over_seeds(runs, kind, length, key)
+    if len(values) < 3:
+        return None
+    return tuple(stats.t.interval(0.95, len(values) - 1, statistics.mean(values), stats.sem(values)))
+
+
+def over_seeds(runs: list[dict], kind: str, length: int, *keys: str | int) -> list[float]:
+    """Return one score of every seed, without seeds that lack this score."""
     values = []
     for run in runs:
         value = run.get(kind, {}).get(str(length))
         for key in keys:
             value = None if value is None else value[key]
         values += [] if value is None else [value]
-    return statistics.mean(values) if values else None
+    return values
 
 
 def table(out: str, *conditions: str) -> None:
@@ -137,7 +153,9 @@ def table(out: str, *conditions: str) -> None:
             rows = [[*names, len(found), *(mean(found, kind, k, key) for k in LENGTHS)] for names, found in measured_rows.items()]
             rows = [row for row in rows if any(value is not None for value in row[3:])]
             if rows:
-                parts.append(_markdown(f"{title} by sentences per line{how}", rows, [str(k) for k in LENGTHS], digits))
+                found = {row[:2]: [bounds(runs[row[:2]], kind, k, key) for k in LENGTHS] for row in map(tuple, rows)}
+                intervals = found if key in ("bleu", "chrf") else {}
+                parts.append(_markdown(f"{title} by sentences per line{how}", rows, [str(k) for k in LENGTHS], digits, intervals))
                 cells += [[key, kind, *row] for row in rows]
         last = max(LENGTHS)
         rows = [
@@ -149,6 +167,10 @@ def table(out: str, *conditions: str) -> None:
                 _markdown(f"BLEU by place in lines of {last} sentences{how}", rows, [str(n + 1) for n in range(last)], 1)
             )
             cells += [["place", kind, *row] for row in rows]
+    if any(len(found) > 2 for found in runs.values()):
+        parts.append(
+            "Brackets contain the 95 % interval of the mean over seeds (Student's t). The file table.csv has only the means."
+        )
     shown = list(read_runs)
     if divided and len(divided) < len(runs):
         parts.append("Models of L1 were trained without separators. The tables of sentences and places therefore leave them out.")
@@ -167,8 +189,14 @@ def table(out: str, *conditions: str) -> None:
     print(text, end="")
 
 
-def _markdown(title: str, rows: list, columns: list[str], digits: int) -> str:
-    shown = [[*row[:3], *("" if value is None else f"{value:.{digits}f}" for value in row[3:])] for row in rows]
+def _markdown(title: str, rows: list, columns: list[str], digits: int, intervals: dict | None = None) -> str:
+    """Return a table. `intervals` contains the interval of every number of a row, by training text and method."""
+
+    def cell(value: float | None, bounds: tuple[float, float] | None) -> str:
+        return "" if value is None else f"{value:.{digits}f}{interval(*(bounds or (None, None)), digits)}"
+
+    unknown = [None] * len(columns)
+    shown = [[*row[:3], *map(cell, row[3:], (intervals or {}).get(tuple(row[:2]), unknown))] for row in rows]
     align = ("left", "left", *["right"] * (1 + len(columns)))
     body = tabulate(shown, ["training", "method", "seeds", *columns], tablefmt="github", colalign=align, disable_numparse=True)
     return f"## {title}\n\n{body}"

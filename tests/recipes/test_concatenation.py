@@ -108,6 +108,17 @@ def test_the_table_has_means_over_seeds(tmp_path, capsys):
         SCORES["table"](str(tmp_path), "L1")
 
 
+def test_three_seeds_have_an_interval(tmp_path, capsys):
+    for seed, bleu in ((1, 10.0), (2, 20.0), (3, 30.0)):
+        write_scores(tmp_path / "L2" / "rope" / f"seed{seed}", bleu)
+    SCORES["table"](str(tmp_path), "L2")
+    printed = capsys.readouterr().out
+    # 20 +- t(.975, 2) * 10 / sqrt(3), with t = 4.30265
+    assert (
+        "| L2         | rope     |       3 | 20.0 [-4.8, 44.8] |" in printed and "Brackets contain the 95 % interval" in printed
+    )
+
+
 def test_models_without_separators_are_left_out_of_the_tables_of_sentences(tmp_path, capsys):
     for condition in ("L1", "L2"):
         write_scores(tmp_path / condition / "rope" / "seed1")
