@@ -232,6 +232,8 @@ def _write(results: dict[str, Any], folder: Path) -> None:
     }
     if places:
         contents[_PLACES] = lzma.compress(json.dumps(places).encode(), preset=1)
+    else:
+        (folder / _PLACES).unlink(missing_ok=True)  # of an earlier count
     files.write_texts(contents, folder)
 
 

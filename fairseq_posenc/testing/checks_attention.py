@@ -52,10 +52,12 @@ def check_kernels(case: Case) -> None:
     """Compare outputs and gradients with need_weights=False and need_weights=True, with and without padding and attn_mask.
 
     With need_weights=False, a fused kernel computes the attention if the method allows a fused kernel. A method that overrides
-    `attend`, or that computes attention weights, must raise an error for an attn_mask of numbers.
+    `attend` must raise an error for attn_mask. A method that computes attention weights must raise an error for an attn_mask of
+    numbers, and accept a boolean attn_mask.
     """
     built = attention(case)
-    no_numbers = built.positions.uses("attend", 0) or any(m.rescale_reads == "weights" for m in built.positions.methods)
+    own_kernel = built.positions.uses("attend", 0)
+    own_weights = any(method.rescale_reads == "weights" for method in built.positions.methods)
     for side in (None, "right", "left"):
         for limited in (False, True):
             x, source = inputs(case)
@@ -63,10 +65,12 @@ def check_kernels(case: Case) -> None:
             given["side_inputs"] = side_inputs(built, padding(len(source), side or "right") & (side is not None))
             if limited:
                 given["attn_mask"] = torch.randn(len(x), len(source), dtype=torch.float64)
-            if limited and no_numbers:
+            if limited and (own_kernel or own_weights):
                 with refused("attn_mask"):
                     built(x, source, source, **given)
-                continue
+                if own_kernel:
+                    continue
+                given["attn_mask"] = given["attn_mask"] > 1
             found = [_run(built, x, source, need_weights=asked, **given) for asked in (False, True)]
             close(found[0], found[1], 1e-9)
 

@@ -190,7 +190,7 @@ def table(out: str, *conditions: str) -> None:
 
 
 def _markdown(title: str, rows: list, columns: list[str], digits: int, intervals: dict | None = None) -> str:
-    """Return a table. `intervals` contains the interval of every number of a row, by training text and method."""
+    """Return a table. `intervals` maps the training text and the method of a row to the intervals of its numbers."""
 
     def cell(value: float | None, bounds: tuple[float, float] | None) -> str:
         return "" if value is None else f"{value:.{digits}f}{interval(*(bounds or (None, None)), digits)}"

@@ -21,6 +21,8 @@ worker_options() { # DEFAULT: declare the options of a recipe that can train wit
   [[ -z $RDZV || -z $MASTER_ADDR$SLURM ]] || fail "RDZV=$RDZV: cannot be combined with ${MASTER_ADDR:+MASTER_ADDR}${SLURM:+SLURM}. Remove one of the two."
   ((MAX_RESTARTS == 0)) || { ((NNODES > 1)) && [[ -n $RDZV ]]; } ||
     fail "MAX_RESTARTS=$MAX_RESTARTS: requires several machines and RDZV=ADDRESS:PORT, so that machines can join again."
+  ((GPUS > 0 || NNODES > 1 || PROCS == 1 || BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)) || # `wait -n -p` is from Bash 5.1
+    fail "PROCS=$PROCS: requires Bash 5.1 or newer. Found $BASH_VERSION. Set PROCS=1, or install a newer Bash."
   : "${MASTER_PORT:=$((NNODES > 1 ? 29500 : 20000 + RANDOM % 20000))}" # with several machines, all must use the same port
   WORKERS=$(((GPUS ? GPUS : PROCS) * NNODES))
   prepare_processes
@@ -148,8 +150,8 @@ run_workers() { # LOG COUNT COMMAND...: as run_logged, but start COUNT workers o
     fi
   done
   while ((${#workers[@]})); do
-    failed='' # `wait -n` waits for the next worker that ends
-    wait -n -p ended "${workers[@]}" || failed=yes
+    failed=''
+    wait -n -p ended "${workers[@]}" || failed=yes # waits for the next worker that ends
     for rank in "${!workers[@]}"; do
       if [[ ${workers[rank]} == "$ended" ]]; then break; fi
     done

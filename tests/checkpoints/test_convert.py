@@ -170,7 +170,7 @@ def test_a_checkpoint_of_stock_fairseq_becomes_the_start_of_every_method(trained
 
 
 @pytest.mark.parametrize("arch", ["transformer", "posenc_t5_tiny"])
-def test_global_attentions_start_as_the_attentions_beside_them(arch, trained, tmp_path, capsys):
+def test_global_attentions_start_as_the_local_attentions(arch, trained, tmp_path, capsys):
     path, out = trained(arch), tmp_path / "start.pt"
     status, printed, error = run(capsys, "start-from", path, out, "--method", "posenc_g_transformer")
     assert (status, error) == (0, "")
@@ -181,6 +181,15 @@ def test_global_attentions_start_as_the_attentions_beside_them(arch, trained, tm
     assert "_attn_gate" in printed and "_attn_global" not in printed
     again = loaded(trained("posenc_g_transformer_tiny", name="again.pt"))  # the model that fairseq-train builds
     again.load_state_dict(torch.load(out, weights_only=True)["model"])
+
+
+def test_global_attentions_of_a_checkpoint_are_kept(trained, tmp_path, capsys):
+    path, out = trained("posenc_g_transformer_tiny"), tmp_path / "start.pt"
+    status, _, error = run(capsys, "start-from", path, out, "--method", "encoder=rope+group;decoder=rope+group;cross=group")
+    assert (status, error) == (0, "")
+    old, new = parameters(path), parameters(out)
+    kept = [name for name in old if "_attn_global." in name or "_attn_gate." in name]
+    assert kept and all(torch.equal(new[name], old[name]) for name in kept)
 
 
 def merged_projections(state):

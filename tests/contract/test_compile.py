@@ -122,7 +122,7 @@ def _trained() -> dict[str, str]:
     return {hook: found[hook] for hook in HOOKS if hook in found}
 
 
-#: methods with an own algorithm under torch.compile
+#: methods that use another algorithm under torch.compile
 COMPILED_DIFFERENTLY = {"cable", "huang3", "pope"}
 
 

@@ -19,13 +19,12 @@ from ...common.files import replace_file
 from ...common.messages import shorten
 from ...common.option_types import integer
 from ...core import PositionError
+from ..side.files import RESERVED
 from ..text import require_other_files
 from .parallel import aligned, find
 
 #: maximum of a number in the options --sentences, --mix and --epoch
 _MOST = 1000
-#: tokens with a meaning of their own in fairseq's dictionaries
-_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 #: a group of consecutive lines: index of the first line, counted from 0, and number of lines
 Group = tuple[int, int]
 
@@ -86,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         raise PositionError("concat: --seed and --epoch are options of --mix. Expected --mix NUMBERS. Leave them out.")
     if args.separator != "".join(args.separator.split()):
         raise PositionError(f"concat: --separator {args.separator!r} contains a blank. Expected one token. Give another one.")
-    if set(args.separator) & set("+,;") or args.separator in _SPECIAL:
+    if set(args.separator) & set("+,;") or args.separator in RESERVED:
         raise PositionError(
             f"concat: --separator {args.separator!r} is not allowed. Expected a token without + , ; that has no meaning in "
             "fairseq. Give another one."

@@ -20,7 +20,7 @@ from .read import load
 
 #: tensors with these parts in their names belong to position methods, or to stock fairseq's position encodings
 _POSITIONS = (".position.", ".cross_position.", "positions_version", ".embed_positions.")
-#: parts of the names of parameters of a global attention and of the attention beside it
+#: parts of the names of parameters: of a global attention, and of the local attention of the same layer
 _GLOBAL, _LOCAL = "_attn_global.", "_attn."
 #: the seed of new parameters, and of the random tokens with which two models are compared
 _SEED = 1
@@ -91,8 +91,8 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
 def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, arch: str | None = None) -> Converted:
     """Build a model with new position encodings, and copy all parameters outside the position encodings from a checkpoint.
 
-    Each new global attention (--*-global-layers) starts with the parameters of the attention beside it, as in G-Transformer (Bao
-    et al. 2021).
+    Each new global attention (--*-global-layers) starts with the parameters of the local attention of its layer, as in
+    G-Transformer (Bao et al. 2021).
 
     If a new method reads side inputs, the task posenc_translation replaces fairseq's task translation. The new model has not
     been trained with side files. The result therefore contains no facts about the side files of the earlier training run.
@@ -101,7 +101,8 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, a
         path: checkpoint of this plugin, or of stock fairseq's `transformer`.
         specs: spec of each site. A site that is not in `specs` has no position encoding.
         data: folder of the dictionaries. Default: the folder that the training run used.
-        arch: architecture with these specs. It can have global attentions.
+        arch: architecture with these specs, which determines the global attentions. Without an architecture, the new model has
+            global attentions if the checkpoint has them.
 
     Raises:
         PositionError: The specs do not fit the model, or the checkpoint has parameters that the model lacks.
@@ -111,8 +112,9 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, a
     from ..side.load import FACTS  # after `load`, which imports the plugin before fairseq
 
     trained = state["model"]
-    layers = _global_layers(arch, state["cfg"].model.encoder_layers)
-    positions = {f"{site}_position": specs.get(site, "none") for site in SITES} | layers
+    positions: dict[str, Any] = {f"{site}_position": specs.get(site, "none") for site in SITES}
+    if arch is not None:
+        positions |= _global_layers(arch, getattr(state["cfg"].model, "encoder_layers", None))
     kind = {} if "positions_version" in trained else _FROM_STOCK
     for name, value in {**positions, **kind, **dict.fromkeys(FACTS)}.items():
         _set(state["cfg"].model, name, value)
@@ -145,11 +147,9 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, a
     return _converted(state, values, new)
 
 
-def _global_layers(arch: str | None, layers: int) -> dict[str, int]:
+def _global_layers(arch: str, layers: int | None) -> dict[str, Any]:
     """Return the options --*-global-layers of an architecture, in the size with this number of layers."""
-    none = {f"{site}_global_layers": 0 for site in SITES}
-    if arch is None:
-        return none
+    none: dict[str, Any] = {f"{site}_global_layers": 0 for site in SITES}
     found = architecture(arch, next((name for name, size in SIZES.items() if size.layers == layers), ""))
     if found.tied_layers or found.model != MODEL or found.options.keys() - none.keys():
         raise PositionError(

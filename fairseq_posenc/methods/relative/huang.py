@@ -166,10 +166,10 @@ class Huang3(PositionMethod):
         rows, ascending = self._rows(ctx, _in_small_blocks(q))
         return GatedProduct.apply(q * ctx.scale, k, gate, rows, ascending, causal)
 
-    def _rows(self, ctx: AttentionContext, on_cpu: bool) -> tuple[Tensor | None, Tensor | None]:
+    def _rows(self, ctx: AttentionContext, small_blocks: bool) -> tuple[Tensor | None, Tensor | None]:
         """Return the arguments `rows` and `ascending` of `GatedProduct`."""
         queries, keys = ctx.queries, ctx.keys
-        ascending = None if on_cpu else ctx.once((self, queries, keys), lambda: diagonals(queries, keys))
+        ascending = None if small_blocks else ctx.once((self, queries, keys), lambda: diagonals(queries, keys))
         if ascending is None:
             return clipped_columns(queries, keys, self.reach), None
         return None, ctx.once((self, queries, keys, "rows"), lambda: table_row(ascending, self.reach))
@@ -191,38 +191,38 @@ class GatedProduct(torch.autograd.Function):
     All blocks write their products to the same buffer, one block after the other. The products are not stored for the backward
     pass. With `causal`, a block leaves out the keys after its last query.
 
-    On an accelerator, queries are read in reverse order. If `rows` depends only on s - t, the argument `ascending` replaces it:
-    the T + S - 1 different rows, from the last query and the first key to the first query and the last key. The gates of all
-    pairs are then a view of the gates of `ascending`.
+    On an accelerator, and under torch.compile, queries are read in reverse order. If `rows` depends only on s - t, the argument
+    `ascending` replaces it: the T + S - 1 different rows, from the last query and the first key to the first query and the last
+    key. The gates of all pairs are then a view of the gates of `ascending`.
     """
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor | None, ascending: Tensor | None, causal: bool) -> Tensor:
         ctx.causal = causal
         ctx.save_for_backward(q, k, gate, rows, ascending)
-        on_cpu = _in_small_blocks(k)
+        small = _in_small_blocks(k)
         out = (q.new_zeros if causal else q.new_empty)(*q.shape[:3], k.size(2))
-        q = q if on_cpu else q.flip(2)
+        q = q if small else q.flip(2)
         gates = _selection(gate, rows, ascending)
         for some, seen, product in _blocks(q, k, causal):
             here, keys = q[:, :, some].unsqueeze(3), k[:, :, seen].unsqueeze(2)
-            if on_cpu:
+            if small:
                 torch.mul(here, gates(some, seen), out=product)  # [B, H, c, S, D]
                 out[:, :, some, seen] = product.mul_(keys).sum(-1)
             else:
                 write(product, torch.mul, keys, gates(some, seen))
                 out[:, :, some, seen] = (product @ here.mT).squeeze(-1)
-        return out if on_cpu else out.flip(2)
+        return out if small else out.flip(2)
 
     @staticmethod
     @first_derivative_only
     def backward(ctx, grad: Tensor):
-        gradients = _on_cpu if _in_small_blocks(grad) else _with_products
+        gradients = _in_loops if _in_small_blocks(grad) else _with_products
         q, k, gate, rows, ascending = ctx.saved_tensors
         return *gradients(grad, q, k, gate, rows, ascending, ctx.causal), None, None, None
 
 
-def _on_cpu(
+def _in_loops(
     grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, ascending: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of queries, keys and gates."""
@@ -246,7 +246,7 @@ def _on_cpu(
 def _with_products(
     grad: Tensor, q: Tensor, k: Tensor, gate: Tensor, rows: Tensor, ascending: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the same gradients as `_on_cpu`, but with matrix products. This function is used on an accelerator.
+    """Compute the same gradients as `_in_loops`, but with matrix products. This function is used on an accelerator.
 
     Two elementwise products are written to a buffer, one after the other. The gradients of queries and keys are matrix products
     of the first one, the product of `grad` and the gates. The gradient of the gates is a matrix product of the second one, the
@@ -294,15 +294,15 @@ def _blocks(q: Tensor, k: Tensor, causal: bool) -> Iterator[tuple[slice, slice, 
     a CPU, the buffer fits into the cache of a core. There is one exception: a buffer for one query per sentence can be larger
     than the cache.
     """
-    on_cpu = _in_small_blocks(k)
-    held = 2**18 if on_cpu else 2**28
+    small = _in_small_blocks(k)
+    held = 2**18 if small else 2**28
     size = min(max(1, held // k.numel()), q.size(2))
-    if causal and not on_cpu:
+    if causal and not small:
         size = min(size, -(-q.size(2) // _FEWEST_CAUSAL_BLOCKS))
     buffer = q.new_empty(q.size(0) * q.size(1) * size * k.size(2) * k.size(3))
     for start in range(0, q.size(2), size):
         stop = min(start + size, q.size(2))
-        seen = (stop if on_cpu else q.size(2) - start) if causal else k.size(2)
+        seen = (stop if small else q.size(2) - start) if causal else k.size(2)
         shape = (*q.shape[:2], stop - start, seen, k.size(3))
         yield slice(start, stop), slice(0, seen), buffer[: math.prod(shape)].view(shape)
 
