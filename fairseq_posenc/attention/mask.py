@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..ops import devices
+from ..ops.bias_channels import Channels, channels
 from ..ops.kernels.blocked_bias import merged
 
 #: alignment of the rows of a mask, in elements. torch's memory-efficient kernel requires it
@@ -30,8 +31,10 @@ class AttentionMask:
     allowed: Tensor | None = None  # bool [B or 1, H or 1, T or 1, S]
     fully_masked: Tensor | None = None  # bool [B or 1, H or 1, T, 1], True for queries without allowed keys
     logits: Tensor | None = None
-    causal: bool = False  # whether the causal mask is the only mask, and there is no bias
+    causal: bool = False  # whether the causal mask is the only mask, and there is no bias matrix
+    factors: tuple[Tensor, Tensor] | None = None  # a bias without a matrix: the result of the hook `bias_factors`
     _numbers: dict = field(default_factory=dict, compare=False, repr=False)  # dtype -> result of `numbers`
+    _channels: dict = field(default_factory=dict, init=False, compare=False, repr=False)  # (dtype, scale) -> result of `channels`
 
     @classmethod
     def of(cls, bias: Tensor | None, allowed: Tensor | None, may_mask_fully: bool) -> AttentionMask:
@@ -68,6 +71,17 @@ class AttentionMask:
         if dtype not in self._numbers:
             self._numbers[dtype] = _merged_rows(bias, allowed, dtype)
         return self._numbers[dtype]
+
+    def channels(self, dtype: torch.dtype, scale: float) -> Channels:
+        """Return the factors as channels of queries and keys. Without a gradient, they are computed once for all layers."""
+        if self.factors is None:
+            raise ValueError("expected a mask with factors of the bias, got a mask without factors")
+        if (dtype, scale) in self._channels:
+            return self._channels[dtype, scale]
+        found = channels(*self.factors, dtype, scale)
+        if not any(x.requires_grad for x in self.factors):
+            self._channels[dtype, scale] = found
+        return found
 
     def split(self, size: int, queries: int) -> list[AttentionMask]:
         """Return one mask per block of `size` queries. The masks have no `logits`."""

@@ -24,9 +24,6 @@ from .site_positions import SitePositions
 #: on a CPU and on an accelerator. Blocks are used if the batch has enough scores for _FEWEST_BLOCKS
 #: blocks, and each head has at least _LONG scores per sentence
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
-#: on an accelerator, a bias can be a matrix or additional channels of queries and keys. Channels are faster if the number of
-#: queries is at least this number
-_CHANNELS_FROM_LENGTH = 128
 #: narrowest width of queries and keys that torch's memory-efficient kernel takes without padding
 _NARROWEST = 8
 
@@ -90,15 +87,10 @@ class Attention(nn.Module):
             out, weights = method.attend(q, k, v, here), None
         else:
             needs_scores = any(positions.uses(hook, ctx.layer) for hook in NEEDS_SCORES)
-            plain = mask is None and not needs_scores and not need_weights
-            factors = positions.bias_factors(ctx) if plain and self._prefers_channels(q) else None
-            if factors is not None:
-                mask = positions.mask_without_bias(ctx)
-                out, weights = self.with_factors(positions, ctx, q, k, v, mask, factors), None
-            else:
-                mask = positions.mask(ctx, local) if mask is None else mask
-                kernel = self.explicit if need_weights else self.in_blocks if needs_scores else self.fused
-                out, weights = kernel(positions, ctx, q, k, v, mask)
+            if mask is None or (need_weights and mask.factors is not None):
+                mask = positions.mask(ctx, local, factored=not need_weights)
+            kernel = self.explicit if need_weights else self.in_blocks if needs_scores else self.fused
+            out, weights = kernel(positions, ctx, q, k, v, mask)
             if mask.fully_masked is not None:
                 out = out.masked_fill(mask.fully_masked, 0.0)
         return self._merged(out), weights
@@ -170,15 +162,19 @@ class Attention(nn.Module):
         """Compute attention with a fused kernel. The mask of the kernel is the sum of all terms that are added to the scores.
 
         The kernel is torch's scaled_dot_product_attention. On a CPU, `BiasedAttention` or `plain_attention` is used for some
-        biases, because these two functions are faster.
+        biases, because these two functions are faster. If the mask has factors of the bias, they are additional channels of
+        queries and keys.
         """
+        width = v.size(-1)
+        if mask.factors is not None:
+            q, k, v = with_channels(q, k, v, mask.channels(q.dtype, ctx.scale))
         bias, allowed = mask.bias, mask.allowed
         content, q = positions.sum_terms("content_scores", q, k, ctx=ctx), positions.scale_product(q, ctx)
         if not devices.on_cpu(q):
             logits = self._added(content, mask, ctx, q)
             causal = mask.causal and logits is None
             out = F.scaled_dot_product_attention(q, k, v, logits, ctx.dropout, causal, scale=ctx.scale)
-            return out, None
+            return out if mask.factors is None else out[..., :width], None
         logits = mask.logits
         if content is not None:
             bias = content if bias is None else content + bias
@@ -197,22 +193,6 @@ class Attention(nn.Module):
         causal = causal and logits is None
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)
         return out, None
-
-    @staticmethod
-    def _prefers_channels(q: Tensor) -> bool:
-        """Return whether a bias is faster as additional channels of queries and keys than as a matrix.
-
-        On a CPU, channels are slower, because queries, keys and values are copied.
-        """
-        return q.size(2) >= _CHANNELS_FROM_LENGTH and not devices.on_cpu(q)
-
-    def with_factors(
-        self, positions: SitePositions, ctx: AttentionContext, q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask,
-        factors: tuple[Tensor, Tensor],
-    ) -> Tensor:  # fmt: skip
-        """Compute `fused` attention. The factors of the bias are additional channels of queries and keys."""
-        wide = with_channels(q, k, v, *factors, ctx.scale)
-        return self.fused(positions, ctx, *wide, mask)[0][..., : v.size(-1)]
 
     def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
         """Return the sum of `content`, the bias, and -inf for masked keys, in the dtype of `q`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -11,15 +12,22 @@ from torch import Tensor, nn
 
 from ..core import AttentionContext, Dims, PositionError, PositionMethod, Positions, Projection, SideInput
 from ..core.export import refuse_script, refuse_trace
-from ..core.hooks import BEFORE_LAYERS
+from ..core.hooks import BEFORE_LAYERS, NEEDS_SCORES
 from ..core.method import default_scale
 from ..core.side import declared_by
+from ..ops import devices
 from ..ops.precision import at_least_float32
 from .composition import refuse_contradictions
 from .mask import AttentionMask
 
 #: number of steps for which decoding computes a bias in advance
 _WORDS_AHEAD = 32
+#: On an accelerator, a bias is a matrix, or two factors that become channels of queries and keys. Factors are used from this
+#: number of queries, because they need fewer bytes. The kinds of bias are: one matrix per layer and sentence, one matrix whose
+#: gradient has one matrix per layer and sentence, and one constant matrix for all layers
+_FACTORS_FROM = {"content": 128, "learned": 1024, "constant": 2048}
+#: width of queries and keys, with the channels of the factors, that all fused kernels support
+_WIDEST = 256
 #: whether the queries, and the keys, of each site belong to the source or the target sentence
 _SIDES = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
 
@@ -331,16 +339,26 @@ class SitePositions(nn.Module):
                 continue
             key = (tuple(map(id, methods)), self._scales[layer])
             if key not in made:
-                made[key] = self.mask(self.at_layer(ctx, layer), local)
+                made[key] = self.mask(self.at_layer(ctx, layer), local, factored=True)
             masks.append(made[key])
         return masks
 
-    def mask(self, ctx: AttentionContext, local: bool = True) -> AttentionMask:
-        """Return the mask of one layer: bias, masks of methods, padding and causal mask. `local` is as in `masks`."""
-        bias = self._bias(ctx)
+    def mask(self, ctx: AttentionContext, local: bool = True, factored: bool = False) -> AttentionMask:
+        """Return the mask of one layer: bias, masks of methods, padding and causal mask. `local` is as in `masks`.
+
+        With `factored`, the mask contains two factors of the bias instead of its matrix, if this is faster.
+        """
+        factors = self._bias_factors(ctx) if factored else None
+        if factors is not None:
+            plain = ctx.once("mask without bias", lambda: self._mask(ctx, None, []))
+            return replace(plain, factors=factors)
+        masks = [method.mask(here) for method, here in self.using("mask", ctx) if local or not method.card.local]
+        return self._mask(ctx, self._bias(ctx), masks)
+
+    def _mask(self, ctx: AttentionContext, bias: Tensor | None, masks: list[Tensor]) -> AttentionMask:
+        """Combine a bias and the masks of methods with padding and the causal mask."""
         queries, keys = ctx.queries.ids.size(1), ctx.keys.ids.size(1)
         allowed = None if ctx.key_padding is None else ~ctx.key_padding[:, None, None, :]  # [B, 1, 1, S]
-        masks = [method.mask(here) for method, here in self.using("mask", ctx) if local or not method.card.local]
         causal = ctx.causal and queries > 1
         if causal and bias is None and allowed is None and not masks and queries == keys:
             return AttentionMask(causal=True)
@@ -352,32 +370,27 @@ class SitePositions(nn.Module):
         may_mask_fully = self.uses("mask", ctx.layer) or (causal and ctx.key_padding is not None)
         return AttentionMask.of(bias, allowed, may_mask_fully)
 
-    def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        """Return the factors q' and k' of the bias of one layer, or None if the bias is needed as a matrix.
+    def _bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
+        """Return the factors of the bias of one layer, or None if a bias matrix is faster or the matrix is needed.
 
-        The factors can be used in causal attention of a whole sequence, if padding and the causal mask are the only other terms.
-        A bias that all layers share is cheaper as a matrix.
+        The factors replace the matrix only in attention of a whole sequence, if padding and the causal mask are the only other
+        terms. On a CPU, the matrix is faster, because additional channels are copies of queries, keys and values.
         """
-        users = self._users[ctx.layer]
-        if not ctx.causal or ctx.state is not None or ctx.queries.ids.size(1) != ctx.keys.ids.size(1):
-            return None
-        methods = [method for method, _ in users.get("bias", ())]
-        if len(methods) != 1 or not methods[0].content_dependent or "mask" in users or "content_scores" in users:
+        users, queries = self._users[ctx.layer], ctx.queries.ids
+        whole = ctx.state is None and (not ctx.causal or queries.size(1) == ctx.keys.ids.size(1))
+        if (
+            devices.on_cpu(queries)
+            or not whole
+            or users.keys() & {"mask", "content_scores", "attend", *NEEDS_SCORES}
+            or len(users.get("bias", ())) != 1
+        ):
             return None
         ((method, here),) = self.using("bias", ctx)
-        return method.bias_factors(here)
-
-    def mask_without_bias(self, ctx: AttentionContext) -> AttentionMask:
-        """Return the mask of padding and causality, computed once for all layers."""
-
-        def make() -> AttentionMask:
-            length = ctx.queries.ids.size(1)
-            if ctx.key_padding is None:
-                return AttentionMask(causal=length > 1)
-            causal = torch.ones(1, 1, length, length, dtype=torch.bool, device=ctx.keys.ids.device).tril()
-            return AttentionMask.of(None, causal & ~ctx.key_padding[:, None, None, :], True)
-
-        return ctx.once("mask without bias", make)
+        learned = method.card.learnable and torch.is_grad_enabled()
+        if queries.size(1) < _FACTORS_FROM["content" if method.content_dependent else "learned" if learned else "constant"]:
+            return None
+        factors = method.bias_factors(here)
+        return None if factors is None or factors[0].size(-1) + self.dims.head_dim > _WIDEST else factors
 
     def _bias(self, ctx: AttentionContext) -> Tensor | None:
         """Return the sum of the biases. Decoding computes the bias of several steps in advance."""

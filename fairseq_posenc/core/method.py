@@ -187,13 +187,14 @@ class PositionMethod(nn.Module):
         raise NotImplementedError
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        """Return two factors of `bias` for all queries and keys of a causal attention, or None if the bias has no factors.
+        """Return two factors of `bias` for all queries and keys, or None if the bias has no factors.
 
         Equation: bias_ts = sum_r q'_tr k'_sr + c_t. The number c_t is equal for all keys, so it does not change the softmax.
-        Shapes: q' [B or 1, H or 1, T, R] and k' [B or 1, H or 1, S, R], in float32 or wider.
+        Shapes: q' [B or 1, H or 1, T or 1, R] and k' [B or 1, H or 1, S, R]. Factors of one or two channels are in float32 or
+            wider.
 
-        `bias` must still return the whole bias. The attention appends the factors to queries and keys as additional channels if
-        this is faster.
+        In causal attention, the equation must hold only for keys up to the query. `bias` must still return the whole bias. The
+        attention appends the factors to queries and keys as additional channels if this is faster.
         """
         return None
 

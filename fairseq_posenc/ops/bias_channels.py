@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 #: a float32 number is the sum of this many half-precision numbers
 _PIECES = {torch.bfloat16: 3, torch.float16: 3}
+#: a factor with more channels is a vector. It is rounded like queries and keys, and not split
+_MOST_SPLIT = 2
 #: fused kernels require head widths that are multiples of this number
 _WIDTH = 8
 
 
-def with_channels(
-    q: Tensor, k: Tensor, v: Tensor, of_query: Tensor, of_key: Tensor, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries, keys and values of equal width for a kernel that computes softmax(scale q k^T) v.
+class Channels(NamedTuple):
+    """Contain the additional channels of queries [B or 1, H or 1, T or 1, channels] and of keys [B or 1, H or 1, S, channels]."""
+
+    of_queries: list[Tensor]
+    of_keys: list[Tensor]
+
+
+def channels(of_query: Tensor, of_key: Tensor, dtype: torch.dtype, scale: float) -> Channels:
+    """Convert two factors of a bias to channels for a kernel that computes softmax(scale q k^T) v.
 
     Args:
-        q, k, v: [B, H, T, D] for q, and [B, H, S, D] for k and v.
         of_query, of_key: factors of the bias, [B or 1, H or 1, T or 1, R] and [B or 1, H or 1, S, R]. The bias is
-            of_query of_key^T. If q is in half precision, the factors of queries are rounded to half precision. In this case,
-            each factor of keys is split into a sum of several half-precision channels, and is not rounded.
+            of_query of_key^T.
+        dtype: the type of the channels. In half precision, the factors are rounded. Exception: one or two channels of keys, which
+            can be large numbers, are each split into a sum of several half-precision channels.
         scale: the factor of q k^T.
     """
-    pieces = _PIECES.get(q.dtype, 1)
-    of_query = (of_query / scale).to(q.dtype)
-    of_keys = _split(of_key, q.dtype, pieces)
-    added = pieces * of_key.size(-1)
-    rest = added + -(q.size(-1) + added) % _WIDTH
+    pieces = _PIECES.get(dtype, 1) if of_key.size(-1) <= _MOST_SPLIT else 1
+    return Channels([(of_query / scale).to(dtype)] * pieces, _split(of_key, dtype, pieces))
+
+
+def with_channels(q: Tensor, k: Tensor, v: Tensor, added: Channels) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of equal width: q [B, H, T, D], and k and v [B, H, S, D], with the channels.
+
+    The width is a multiple of 8. The other additional channels, and all those of the values, are 0.
+    """
+    width = sum(x.size(-1) for x in added.of_keys)
+    rest = width + -(q.size(-1) + width) % _WIDTH
     zeros = q.new_zeros(1)
-    q = torch.cat([q, *[_like(q, of_query)] * pieces, _like(q, zeros, rest - added)], -1)
-    k = torch.cat([k, *[_like(k, piece) for piece in of_keys], _like(k, zeros, rest - added)], -1)
+    q = torch.cat([q, *[_like(q, x) for x in added.of_queries], _like(q, zeros, rest - width)], -1)
+    k = torch.cat([k, *[_like(k, x) for x in added.of_keys], _like(k, zeros, rest - width)], -1)
     return q, k, torch.cat([v, _like(v, zeros, rest)], -1)
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_posenc.attention import multihead
+from fairseq_posenc.attention import multihead, site_positions
 from fairseq_posenc.core import AttentionContext, Positions
 from fairseq_posenc.ops import bias_channels, devices
-from fairseq_posenc.ops.bias_channels import with_channels
+from fairseq_posenc.ops.bias_channels import channels, with_channels
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import batch, build_for, close, logits, sentences
 from tests.contract.cases import SMALL, Case, defaults
@@ -22,71 +22,107 @@ LENGTH = 9
 
 def context(dims, layer: int = 0) -> AttentionContext:
     torch.manual_seed(70)
-    at, x = Positions.counted(0, LENGTH), torch.randn(2, LENGTH, dims.embed_dim, dtype=torch.double)
-    padding = torch.zeros(2, LENGTH, dtype=torch.bool)
+    keys = LENGTH - 2 * dims.cross
+    sides = [Positions.counted(0, length) for length in (LENGTH, keys)]
+    inputs = tuple(torch.randn(2, length, dims.embed_dim, dtype=torch.double) for length in (LENGTH, keys))
+    padding = torch.zeros(2, keys, dtype=torch.bool)
     padding[1, -3:] = True
-    return AttentionContext(at, at, layer=layer, causal=True, inputs=(x, x), key_padding=padding)
+    causal = {"causal": dims.causal, "cross": dims.cross}
+    return AttentionContext(*sides, layer=layer, scale=0.5, inputs=inputs, key_padding=padding, **causal)
 
 
-def method_of(spec: str):
-    return parsing.build(spec, SMALL.at("decoder"), "decoder")[0].double()
+def method_of(spec: str, site: str = "decoder"):
+    torch.manual_seed(69)
+    return parsing.build(spec, SMALL.at(site), site)[0].double()
 
 
-WITH_FACTORS, WEIGHTED = ["cable", "forgetting"], "cable:increments=relu,weights=true"
+CAUSAL, EVERYWHERE = ["alibi", "alibi_learned", "cable", "forgetting"], ["diet_abs", "sandwich", "tupe_abs"]
+SITES = {"encoder": EVERYWHERE, "decoder": sorted(CAUSAL + EVERYWHERE), "cross": EVERYWHERE}
+WEIGHTED = "cable:increments=relu,weights=true"
+SPECS = [(name, site) for site, names in SITES.items() for name in names] + [
+    (spec, "decoder")
+    for spec in (
+        *(f"{name}:share={share}" for name in ("cable", "forgetting", "diet_abs") for share in ("heads", "none")),
+        WEIGHTED, f"{WEIGHTED},share=heads", "alibi:heads=1", "alibi_learned:heads=0", "sandwich:first=0",
+    )
+]  # fmt: skip
 
 
-def test_methods_with_factors():
-    decoders = [case for case in defaults() if case.site == "decoder" and not case.card.side_inputs]
-    biased = {case.name: case.method().double() for case in decoders if "bias" in case.method().hooks}
+@pytest.mark.parametrize("site", SITES)
+def test_methods_with_factors(site):
+    cases = [case for case in defaults() if case.site == site and not case.card.side_inputs]
+    biased = {case.name: case.method().double() for case in cases if "bias" in case.method().hooks}
     found = [name for name, method in biased.items() if method.bias_factors(context(method.dims)) is not None]
-    assert found == WITH_FACTORS
+    assert found == SITES[site]
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [f"{name}{share}" for name in WITH_FACTORS for share in ("", ":share=heads", ":share=layers")]
-    + [WEIGHTED, f"{WEIGHTED},share=heads"],
-)
-def test_the_factors_are_those_of_the_bias(spec):
+@pytest.mark.parametrize("spec, site", SPECS)
+def test_the_factors_are_those_of_the_bias(spec, site):
     """The product of the factors equals the bias, except for one number per query, which the softmax cancels."""
-    method = method_of(spec)
+    method = method_of(spec, site)
     for layer in range(SMALL.num_layers):
         ctx = context(method.dims, layer)
         of_query, of_key = method.bias_factors(ctx)
-        rest = (method.bias(ctx) - of_query @ of_key.mT).masked_fill(
-            torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1), math.nan
-        )
+        rest = method.bias(ctx) - of_query @ of_key.mT
         for query in range(LENGTH):
-            seen = rest[..., query, : query + 1]
-            close(seen, seen[..., :1].expand_as(seen), 1e-10)
+            seen = rest[..., query, : query + 1 if ctx.causal else None]
+            close(seen, seen[..., :1].expand_as(seen), 1e-6 if "sandwich" in spec else 1e-10)  # its bias is in float32
 
 
-def test_an_encoder_has_no_factors():
-    for name in WITH_FACTORS:
-        assert parsing.build(name, SMALL.at("encoder"), "encoder")[0].bias_factors(context(SMALL)) is None
+def on_an_accelerator(monkeypatch, factors_from: int) -> None:
+    monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+    monkeypatch.setattr(site_positions, "_FACTORS_FROM", dict.fromkeys(site_positions._FACTORS_FROM, factors_from))
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("name", [*WITH_FACTORS, WEIGHTED])
-def test_a_decoder_gives_the_numbers_of_the_bias_matrix(monkeypatch, name, padded):
-    monkeypatch.setattr(devices, "on_cpu", lambda x: False)
+@pytest.mark.parametrize(
+    "name, site", [(name, site) for site, names in SITES.items() for name in names] + [(WEIGHTED, "decoder")]
+)
+def test_a_model_gives_the_numbers_of_the_bias_matrix(monkeypatch, name, site, padded):
     taken, found = [], []
     take = multihead.with_channels
     monkeypatch.setattr(multihead, "with_channels", lambda *args: taken.append(1) or take(*args))
     for least in (1, 2**30):
-        monkeypatch.setattr(multihead, "_CHANNELS_FROM_LENGTH", least)
-        model = build_for(Case(name, "decoder")).double()
-        source, target = batch(sentences(71, 9, 6), "left"), batch(sentences(72, 8, 5 if padded else 8), "right")
+        on_an_accelerator(monkeypatch, least)
+        model = build_for(Case(name, site)).double()
+        source = batch(sentences(71, 9, 6 if padded else 9), "left")
+        target = batch(sentences(72, 8, 5 if padded else 8), "right")
         out = logits(model, source, target)
         out.square().sum().backward()
-        found.append([out, *(p.grad for p in model.parameters() if p.grad is not None)])
-    assert len(taken) == SMALL.num_layers
-    close(*found, 1e-9)
+        with torch.no_grad():
+            evaluated = logits(model, source, target)
+        found.append([out, evaluated, *(p.grad for p in model.parameters() if p.grad is not None)])
+    # the last layer returns the weights of the cross-attention, and needs the matrix
+    assert len(taken) == 2 * (SMALL.num_layers - (site == "cross"))
+    close(*found, 1e-5 if name == "sandwich" else 1e-9)
+
+
+@pytest.mark.parametrize("name", SITES["decoder"])
+def test_a_causal_kernel_receives_no_mask(monkeypatch, name):
+    """Padding on the right of a target needs no mask in causal attention."""
+    on_an_accelerator(monkeypatch, 1)
+    calls, attend = [], F.scaled_dot_product_attention
+
+    def recorded(q, k, v, mask=None, dropout=0.0, causal=False, **options):
+        calls.append((q.size(-1) != v.size(-1), mask is None, causal))
+        return attend(q, k, v, mask, dropout, causal, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", recorded)
+    model = build_for(Case(name, "decoder"))
+    logits(model, batch(sentences(71, 9), "left"), batch(sentences(72, 8, 5), "right"))
+    assert [causal for _, _, causal in calls].count(True) == SMALL.num_layers
+    assert all(without_mask for _, without_mask, _ in calls)
+
+
+def test_wide_factors_are_not_used(monkeypatch):
+    """Fused kernels support heads of up to 256 channels."""
+    on_an_accelerator(monkeypatch, 1)
+    monkeypatch.setattr(multihead, "with_channels", None)
+    logits(build_for(Case("sandwich:width=256", "decoder")), *(torch.stack(sentences(73, 6)) for _ in range(2)))
 
 
 def test_decoding_and_weights_take_the_bias_matrix(monkeypatch):
-    monkeypatch.setattr(devices, "on_cpu", lambda x: False)
-    monkeypatch.setattr(multihead, "_CHANNELS_FROM_LENGTH", 1)
+    on_an_accelerator(monkeypatch, 1)
     monkeypatch.setattr(multihead, "with_channels", None)
     model = build_for(Case("cable", "decoder"))
     source, target = torch.stack(sentences(73, 6)), torch.stack(sentences(74, 4))
@@ -119,7 +155,8 @@ def attended(of_query, of_key, causal: bool) -> torch.Tensor:
     q = torch.tensor([[math.sin(0.3 * t + 0.7 * i + 0.1) for i in range(4)] for t in range(4)], dtype=torch.double)
     k = torch.tensor([[math.cos(0.5 * s - 0.4 * i) for i in range(4)] for s in range(4)], dtype=torch.double)
     factors = (torch.tensor(x, dtype=torch.double)[None, None] for x in (of_query, of_key))
-    wide = with_channels(q[None, None], k[None, None], torch.eye(4, dtype=torch.double)[None, None], *factors, 0.5)
+    eye = torch.eye(4, dtype=torch.double)
+    wide = with_channels(q[None, None], k[None, None], eye[None, None], channels(*factors, eye.dtype, 0.5))
     assert {x.size(-1) % 8 for x in wide} == {0}
     return F.scaled_dot_product_attention(*wide, is_causal=causal, scale=0.5)[0, 0, :, :4]
 

@@ -133,8 +133,13 @@ class DietAbsolute(_Diet):
             nn.init.normal_(table, std=0.02)
 
     def bias(self, ctx: AttentionContext) -> Tensor:
+        queries, keys = self.bias_factors(ctx)
+        return queries @ keys.transpose(-1, -2)
+
+    def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
+        """Return the vectors of the positions of queries [B or 1, H or 1, T, rank], and of keys [B or 1, H or 1, S, rank]."""
         queries = rows(self.of_layer(self.query_positions, ctx), ctx.queries)
-        return queries @ rows(self.of_layer(self.key_positions, ctx), ctx.keys).transpose(-1, -2)
+        return queries, rows(self.of_layer(self.key_positions, ctx), ctx.keys)
 
 
 class DietLinformer(_Diet):

@@ -55,11 +55,27 @@ class Sandwich(PositionMethod):
         self.frequencies = Frequencies(torch.exp(-2 * math.log(10000.0) / options.width * steps))
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        half, heads = self.options.width // 2, self.dims.num_heads
+        half = self.options.width // 2
 
         def values(delta: Tensor) -> Tensor:
             product = self.frequencies(delta).cos().sum(-1)
-            slopes = torch.arange(1, heads + 1, dtype=product.dtype, device=delta.device) * (8 / heads)
-            return torch.tensordot(1 / slopes, product - half, 0).float()
+            return torch.tensordot(1 / self._divisors(product), product - half, 0).float()
 
         return by_distance(ctx.queries, ctx.keys, values)
+
+    def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor]:
+        """Return the sinusoids of queries, divided by a number per head [B or 1, H, T, D], and of keys [B or 1, 1, S, D].
+
+        The product is the equation without D/2, because cos(a - b) = cos a cos b + sin a sin b.
+        """
+        queries, keys = (self._sinusoids(at.ids).unsqueeze(1) for at in (ctx.queries, ctx.keys))  # [B or 1, 1, T or S, D]
+        return queries / self._divisors(queries)[:, None, None], keys
+
+    def _sinusoids(self, positions: Tensor) -> Tensor:
+        angles = self.frequencies(positions)
+        return torch.cat([angles.cos(), angles.sin()], -1)  # [B or 1, T, D/2] twice -> [B or 1, T, D]
+
+    def _divisors(self, like: Tensor) -> Tensor:
+        """Return 8 i / h for each head i = 1 to h: [H], with the type and the device of `like`."""
+        heads = self.dims.num_heads
+        return torch.arange(1, heads + 1, dtype=like.dtype, device=like.device) * (8 / heads)

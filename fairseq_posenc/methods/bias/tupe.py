@@ -81,11 +81,17 @@ class TupeAbsolute(PositionMethod):
         return (2 * self.dims.head_dim) ** -0.5
 
     def bias(self, ctx: AttentionContext) -> Tensor:
-        q = ctx.scale * self._heads(self.query_proj(self.query_positions(ctx.queries.ids + 1)))
-        scores = q @ self._keys(ctx).transpose(-1, -2)
+        scores = self._queries(ctx) @ self._keys(ctx).transpose(-1, -2)
         if self.options.untie_first:
             scores = self._untie(scores, ctx)
         return at_least_float32(scores)
+
+    def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
+        return None if self.options.untie_first else (self._queries(ctx), self._keys(ctx))
+
+    def _queries(self, ctx: AttentionContext) -> Tensor:
+        """Return the projected positions of the queries, times the scale: [B or 1, H, T, D]."""
+        return ctx.scale * self._heads(self.query_proj(self.query_positions(ctx.queries.ids + 1)))
 
     def _keys(self, ctx: AttentionContext) -> Tensor:
         """Return the projected positions of the keys, [B or 1, H, S, D].
@@ -158,6 +164,9 @@ class TupeRelative(TupeAbsolute):
             relative = torch.where(first_column, weight[:, _BUCKETS, None, None], relative)
             relative = torch.where(first_row, weight[:, _BUCKETS // 2, None, None], relative)
         return absolute.add_(relative)
+
+    def bias_factors(self, ctx: AttentionContext) -> None:
+        """Return None, because the T5 bias has no factors of a small width."""
 
 
 class _PositionTable(nn.Module):
