@@ -15,6 +15,7 @@ Scores of a file with k sentences per line, after the separators were removed fr
     bleu, chrf: sacreBLEU's corpus scores
     ratio: number of words of the outputs, divided by the number of words of the references
     sentences: fraction of the outputs that have k sentences
+    kept: bleu, divided by bleu of the same model with one sentence per line (only in the tables)
     places: k scores, computed only from the outputs with k sentences. The first score is BLEU of the first sentences of all these
         outputs, the second is BLEU of the second sentences, and so on. null: no output has k sentences
 """
@@ -35,6 +36,14 @@ from fairseq_posenc.evaluation.scoring.generated import hypotheses
 
 LENGTHS = range(1, 7)
 STORED = "scores.json"  # condition -> row -> seed -> scores
+#: scores of the tables: name, title and decimals
+SHOWN = (
+    ("bleu", "BLEU", 1),
+    ("kept", "Part of the BLEU with one sentence that remains", 2),
+    ("chrf", "chrF", 1),
+    ("ratio", "Words of outputs / words of references", 2),
+    ("sentences", "Share of outputs with as many sentences as the source", 2),
+)
 
 Scores = dict[str, dict[str, dict[str, dict]]]
 
@@ -111,6 +120,15 @@ def store(results: str, out: str, *conditions: str) -> None:
     path.write_text(json.dumps(stored, indent=0) + "\n", encoding="utf-8")
 
 
+def with_kept(run: dict) -> dict:
+    """Return the scores of one run with the score `kept` of each test set."""
+    found = {}
+    for kind, lengths in run.items():
+        first = lengths.get("1", {}).get("bleu")
+        found[kind] = {k: {**scores, "kept": scores["bleu"] / first if first else None} for k, scores in lengths.items()}
+    return found
+
+
 def mean(runs: list[dict], kind: str, length: int, *keys: str | int) -> float | None:
     """Return the mean of one score over seeds, without seeds that lack this score."""
     values = over_seeds(runs, kind, length, *keys)
@@ -122,7 +140,8 @@ def bounds(runs: list[dict], kind: str, length: int, key: str) -> tuple[float, f
     values = over_seeds(runs, kind, length, key)
     if len(values) < 3:
         return None
-    return tuple(stats.t.interval(0.95, len(values) - 1, statistics.mean(values), stats.sem(values)))
+    middle, half = statistics.mean(values), float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+    return middle - half, middle + half
 
 
 def over_seeds(runs: list[dict], kind: str, length: int, *keys: str | int) -> list[float]:
@@ -139,16 +158,17 @@ def over_seeds(runs: list[dict], kind: str, length: int, *keys: str | int) -> li
 def table(out: str, *conditions: str) -> None:
     """Write and print all tables, and plot BLEU by the number of sentences per line."""
     read_runs = read(Path(out), list(conditions))
-    runs = {(condition, row): list(seeds.values()) for condition, rows in read_runs.items() for row, seeds in rows.items()}
+    runs = {
+        (condition, row): list(map(with_kept, seeds.values()))
+        for condition, rows in read_runs.items()
+        for row, seeds in rows.items()
+    }
     # models that were trained without separators write no separators, so their outputs cannot be divided into sentences
     divided = {names: found for names, found in runs.items() if not names[0].startswith("L1")}
     parts, cells = [], []
     kinds = [("plain", ""), ("forced", ", number of sentences forced")]
     for kind, how in kinds:
-        for key, title, digits in (
-            ("bleu", "BLEU", 1), ("chrf", "chrF", 1), ("ratio", "Words of outputs / words of references", 2),
-            ("sentences", "Share of outputs with as many sentences as the source", 2),
-        ):  # fmt: skip
+        for key, title, digits in SHOWN:
             measured_rows = divided if key == "sentences" else runs
             rows = [[*names, len(found), *(mean(found, kind, k, key) for k in LENGTHS)] for names, found in measured_rows.items()]
             rows = [row for row in rows if any(value is not None for value in row[3:])]

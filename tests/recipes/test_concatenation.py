@@ -108,6 +108,14 @@ def test_the_table_has_means_over_seeds(tmp_path, capsys):
         SCORES["table"](str(tmp_path), "L1")
 
 
+def test_the_part_of_bleu_that_remains_is_that_of_each_seed():
+    """Each score is divided by the score of the same seed. The part is unknown if the score with one sentence is 0."""
+    runs = [{"plain": {"1": {"bleu": first}, "3": {"bleu": 5.0}}} for first in (10.0, 20.0, 0.0)]
+    found = [SCORES["with_kept"](run) for run in runs]
+    assert [run["plain"]["3"]["kept"] for run in found] == [0.5, 0.25, None]
+    assert SCORES["mean"](found, "plain", 3, "kept") == 0.375
+
+
 def test_three_seeds_have_an_interval(tmp_path, capsys):
     for seed, bleu in ((1, 10.0), (2, 20.0), (3, 30.0)):
         write_scores(tmp_path / "L2" / "rope" / f"seed{seed}", bleu)
@@ -125,7 +133,7 @@ def test_models_without_separators_are_left_out_of_the_tables_of_sentences(tmp_p
     SCORES["table"](str(tmp_path), "L1", "L2")
     tables = capsys.readouterr().out.split("## ")
     assert {table.splitlines()[0].split()[0]: "| L1 " in table for table in tables[1:]} == {
-        "BLEU": False, "chrF": True, "Words": True, "Share": False,
+        "BLEU": False, "Part": True, "chrF": True, "Words": True, "Share": False,
     }  # fmt: skip
     assert "| L1 " in tables[1] and "trained without separators" in tables[-1]
 
