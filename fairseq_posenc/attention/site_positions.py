@@ -26,6 +26,8 @@ _WORDS_AHEAD = 32
 #: number of queries, because they need fewer bytes. The kinds of bias are: one matrix per layer and sentence, one matrix whose
 #: gradient has one matrix per layer and sentence, and one constant matrix for all layers
 _FACTORS_FROM = {"content": 128, "learned": 1024, "constant": 2048}
+#: hooks of other methods that need the bias as a matrix
+_NEED_A_MATRIX = {"mask", "content_scores", "attend", *NEEDS_SCORES}
 #: width of queries and keys, with the channels of the factors, that all fused kernels support
 _WIDEST = 256
 #: whether the queries, and the keys, of each site belong to the source or the target sentence
@@ -337,7 +339,7 @@ class SitePositions(nn.Module):
             if any(method.per_layer for method in methods):
                 masks.append(None)
                 continue
-            key = (tuple(map(id, methods)), self._scales[layer])
+            key = (tuple(map(id, methods)), self._scales[layer], bool(users.keys() & _NEED_A_MATRIX))
             if key not in made:
                 made[key] = self.mask(self.at_layer(ctx, layer), local, factored=True)
             masks.append(made[key])
@@ -374,16 +376,14 @@ class SitePositions(nn.Module):
         """Return the factors of the bias of one layer, or None if a bias matrix is faster or the matrix is needed.
 
         The factors replace the matrix only in attention of a whole sequence, if padding and the causal mask are the only other
-        terms. On a CPU, the matrix is faster, because additional channels are copies of queries, keys and values.
+        terms. Factors for causal attention require ascending positions, and fractional positions may not ascend. On a CPU, the
+        matrix is faster, because additional channels are copies of queries, keys and values.
         """
         users, queries = self._users[ctx.layer], ctx.queries.ids
         whole = ctx.state is None and (not ctx.causal or queries.size(1) == ctx.keys.ids.size(1))
-        if (
-            devices.on_cpu(queries)
-            or not whole
-            or users.keys() & {"mask", "content_scores", "attend", *NEEDS_SCORES}
-            or len(users.get("bias", ())) != 1
-        ):
+        ascending = all(method.position_type != "fractional" for method in self._before_layers["positions"])
+        exact = whole and (ascending or not ctx.causal) and not users.keys() & _NEED_A_MATRIX
+        if devices.on_cpu(queries) or not exact or len(users.get("bias", ())) != 1:
             return None
         ((method, here),) = self.using("bias", ctx)
         learned = method.card.learnable and torch.is_grad_enabled()

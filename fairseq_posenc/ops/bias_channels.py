@@ -11,6 +11,8 @@ from torch import Tensor
 _PIECES = {torch.bfloat16: 3, torch.float16: 3}
 #: a factor with more channels is a vector. It is rounded like queries and keys, and not split
 _MOST_SPLIT = 2
+#: factors of keys, which can be large numbers, are divided by this number. In float16, the largest factor is then 2^20
+_LARGE = {torch.float16: 16.0}
 #: fused kernels require head widths that are multiples of this number
 _WIDTH = 8
 
@@ -32,8 +34,9 @@ def channels(of_query: Tensor, of_key: Tensor, dtype: torch.dtype, scale: float)
             can be large numbers, are each split into a sum of several half-precision channels.
         scale: the factor of q k^T.
     """
-    pieces = _PIECES.get(dtype, 1) if of_key.size(-1) <= _MOST_SPLIT else 1
-    return Channels([(of_query / scale).to(dtype)] * pieces, _split(of_key, dtype, pieces))
+    split = of_key.size(-1) <= _MOST_SPLIT
+    pieces, large = (_PIECES.get(dtype, 1), _LARGE.get(dtype, 1.0)) if split else (1, 1.0)
+    return Channels([(of_query * (large / scale)).to(dtype)] * pieces, _split(of_key if large == 1.0 else of_key / large, dtype, pieces))
 
 
 def with_channels(q: Tensor, k: Tensor, v: Tensor, added: Channels) -> tuple[Tensor, Tensor, Tensor]:
@@ -66,5 +69,5 @@ def _split(x: Tensor, dtype: torch.dtype, pieces: int) -> list[Tensor]:
     found = []
     for _ in range(pieces - 1):
         found.append(x.to(dtype))
-        x = x - found[-1].detach()
+        x = (x - found[-1]).detach()  # only the first tensor has a gradient, because the gradient of the sum is that of x
     return [*found, x.to(dtype)]

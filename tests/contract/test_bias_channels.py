@@ -36,14 +36,13 @@ def method_of(spec: str, site: str = "decoder"):
     return parsing.build(spec, SMALL.at(site), site)[0].double()
 
 
-CAUSAL, EVERYWHERE = ["alibi", "alibi_learned", "cable", "forgetting"], ["diet_abs", "sandwich", "tupe_abs"]
+CAUSAL, EVERYWHERE = ["alibi", "cable", "forgetting"], ["diet_abs", "sandwich", "tupe_abs"]
 SITES = {"encoder": EVERYWHERE, "decoder": sorted(CAUSAL + EVERYWHERE), "cross": EVERYWHERE}
-WEIGHTED = "cable:increments=relu,weights=true"
 SPECS = [(name, site) for site, names in SITES.items() for name in names] + [
     (spec, "decoder")
     for spec in (
         *(f"{name}:share={share}" for name in ("cable", "forgetting", "diet_abs") for share in ("heads", "none")),
-        WEIGHTED, f"{WEIGHTED},share=heads", "alibi:heads=1", "alibi_learned:heads=0", "sandwich:first=0",
+        "cable:increments=relu", "alibi:heads=1", "sandwich:first=0",
     )
 ]  # fmt: skip
 
@@ -75,9 +74,7 @@ def on_an_accelerator(monkeypatch, factors_from: int) -> None:
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize(
-    "name, site", [(name, site) for site, names in SITES.items() for name in names] + [(WEIGHTED, "decoder")]
-)
+@pytest.mark.parametrize("name, site", [(name, site) for site, names in SITES.items() for name in names])
 def test_a_model_gives_the_numbers_of_the_bias_matrix(monkeypatch, name, site, padded):
     taken, found = [], []
     take = multihead.with_channels
@@ -114,6 +111,32 @@ def test_a_causal_kernel_receives_no_mask(monkeypatch, name):
     assert all(without_mask for _, without_mask, _ in calls)
 
 
+@pytest.mark.parametrize("further", ["da", "xl", "shaw"])
+@pytest.mark.parametrize("name", ["alibi", "diet_abs"])
+def test_a_layer_that_needs_the_matrix_gets_it(monkeypatch, name, further):
+    """The first layer can use the factors, and the second layer has a method that needs the matrix."""
+    found = []
+    for least in (1, 2**30):
+        on_an_accelerator(monkeypatch, least)
+        model = build_for(Case(f"{name}+{further}:layers=1", "decoder")).double()
+        found.append(logits(model, batch(sentences(71, 9), "left"), batch(sentences(72, 8, 5), "right")))
+    close(*found, 1e-9)
+
+
+@pytest.mark.parametrize("spec", [*SITES["decoder"], "cape:jitter=3+alibi"])
+@pytest.mark.parametrize("whole", [False, True], ids=["causal", "whole"])
+def test_positions_and_masks_for_which_the_factors_are_not_exact(monkeypatch, spec, whole):
+    """Check training with positions that do not ascend, and a decoder whose queries attend to all keys."""
+    found = []
+    for least in (1, 2**30):
+        on_an_accelerator(monkeypatch, least)
+        model = build_for(Case(spec, "decoder")).double().train()
+        source, target = batch(sentences(71, 9), "left"), batch(sentences(72, 8, 5), "right")
+        torch.manual_seed(76)
+        found.append(model.decoder(target, model.encoder(source), full_context_alignment=whole)[0])
+    close(*found, 1e-5 if spec == "sandwich" else 1e-9)
+
+
 def test_wide_factors_are_not_used(monkeypatch):
     """Fused kernels support heads of up to 256 channels."""
     on_an_accelerator(monkeypatch, 1)
@@ -145,6 +168,31 @@ def test_pieces_of_a_sum(dtype, errors):
         found = bias_channels._split(sums, dtype, pieces)
         assert {x.dtype for x in found} == {dtype}
         assert (sum(x.double() for x in found) - sums.double()).abs().max() <= error
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_gradients_in_half_precision(dtype, width):
+    torch.manual_seed(77)
+    factors = [torch.randn(1, 2, 16, width) for _ in range(2)]
+    found = []
+    for kind in (torch.float32, dtype):
+        of_query, of_key = given = [x.clone().requires_grad_() for x in factors]
+        added = channels(of_query, of_key, kind, 0.25)
+        bias = 0.25 * torch.cat(added.of_queries, -1).float() @ torch.cat(added.of_keys, -1).float().mT
+        (bias.softmax(-1) * torch.arange(16.0)).sum().backward()
+        found.append([x.grad for x in given])
+    for exact, rounded in zip(*found):
+        assert (exact - rounded).norm() <= 0.02 * exact.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_beyond_float16_are_finite(dtype):
+    sums = -40.0 * torch.arange(2048.0).unsqueeze(-1)  # down to -81,880
+    added = channels(torch.ones(1, 1), sums, dtype, 0.125)
+    assert all(x.isfinite().all() for x in added.of_keys)
+    bias = 0.125 * torch.cat(added.of_queries, -1).double() @ torch.cat(added.of_keys, -1).double().mT
+    close(bias, sums.double().mT, 1e-3)
 
 
 def attended(of_query, of_key, causal: bool) -> torch.Tensor:

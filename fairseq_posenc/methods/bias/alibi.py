@@ -40,15 +40,6 @@ def penalty(ctx: AttentionContext, per_head: Tensor) -> Tensor:
     return by_distance(ctx.queries, ctx.keys, lambda delta: -torch.tensordot(per_head, delta.abs().float(), 0))
 
 
-def causal_factors(ctx: AttentionContext, per_head: Tensor) -> tuple[Tensor, Tensor]:
-    """Return factors of the penalty for keys up to the query: m_h [1, H, 1, 1], and s minus the last position [B or 1, 1, S, 1].
-
-    `per_head` [H] contains the slopes m_h. m_h s differs from -m_h (t - s) by a number that is equal for all keys.
-    """
-    keys = ctx.keys.ids - ctx.keys.ids[:, -1:]  # numbers near 0 for the last keys, whose weights are the largest
-    return per_head[None, :, None, None], keys[:, None, :, None].to(per_head.dtype)
-
-
 class Alibi(PositionMethod):
     r"""Subtract from the scores a penalty that grows linearly with the distance to earlier keys, with a fixed slope per head.
 
@@ -100,7 +91,14 @@ class Alibi(PositionMethod):
         return -self.slopes.values[:, None, None] * distance.unsqueeze(1)  # [H, 1, 1] * [B, 1, T, S]
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        return causal_factors(ctx, self.slopes.values) if self.dims.causal else None
+        """Return two factors for keys up to the query: m_h [1, H, 1, 1], and s minus the last position [B or 1, 1, S, 1].
+
+        m_h s differs from -m_h (t - s) by a number that is equal for all keys. Return None if the attention is not causal.
+        """
+        if not ctx.causal:
+            return None
+        keys = ctx.keys.ids - ctx.keys.ids[:, -1:]  # near 0 for the last keys
+        return self.slopes.values[None, :, None, None], keys[:, None, :, None].float()
 
 
 class AlibiSymmetric(PositionMethod):
@@ -237,9 +235,6 @@ class AlibiLearned(PositionMethod):
             return -torch.tensordot(left, (-distance).clamp(min=0), 0) - torch.tensordot(right, distance.clamp(min=0), 0)
 
         return by_distance(ctx.queries, ctx.keys, values)
-
-    def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        return causal_factors(ctx, self._slopes(self.left)) if self.dims.causal else None
 
     def _slopes(self, parameter: Tensor) -> Tensor:
         """Return one slope per head: [heads in use] -> [H]. Heads that do not use the method have slope 0."""

@@ -138,8 +138,8 @@ class Cable(RunningSum):
         return bias if self.query_weight is None else bias * self._factors(ctx)
 
     def bias_factors(self, ctx: AttentionContext) -> tuple[Tensor, Tensor] | None:
-        factors = super().bias_factors(ctx)
-        return factors if factors is None or self.query_weight is None else (self._factors(ctx), factors[1])
+        # with weights, the gradient of a query factor adds products with long sums, which is inexact in half precision
+        return None if self.query_weight is not None else super().bias_factors(ctx)
 
     def sums(self, ctx: AttentionContext) -> Tensor:
         function = softplus if self.options.increments == "softplus" else F.relu
