@@ -33,7 +33,7 @@ _FLAGS = ("learnable", "recurring", "unbound")
 #: value of a card -> explanation on the page of the method
 EXTRAPOLATION = {
     "runs": "defined at every length",
-    "clips": "distances beyond the table share one entry",
+    "clips": "distances or positions beyond the table share one entry",
     "error": "raises PositionError",
 }
 EVIDENCE = {

@@ -46,7 +46,7 @@ class Wavelet(PositionMethod):
         injection="MAM",
         learnable=False,
         recurring=True,
-        extrapolation="clips",
+        extrapolation="runs",
         evidence="paper",
         sites=("decoder",),
         extended_sites=("encoder",),
