@@ -339,8 +339,7 @@ def _notes(results: dict[str, Any]) -> str:
         "memory: peak memory of all tensors of the action, without parameters.",
         "training: forward and backward pass, without the optimiser.",
         f"decoding: one step of beam search with {BEAM} beams after {PREFIX} words.",
-        "For recurrent layers (`rnn`, `rr`, `cai_lam`, `zhu`), every operator of every time step counts. cuDNN launches fewer "
-        "kernels.",
+        "A GRU (`rnn`, `rr`, `cai_lam`) counts as on cuDNN: one product and one cell per word, layer and direction.",
     ]
     if grows:
         notes.append(f"growth: value at {keys[-1]} divided by the value at {keys[0]}, which has the same number of tokens.")

@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="spec for encoder and decoder, such as rope, or encoder=SPEC;cross=SPEC for single sites. An architecture is "
         f"{PREFIX}NAME or {PREFIX}NAME:OPTIONS. {PREFIX}NAME{RANDOM} has random trees or graphs. FILE.py or a folder contains "
-        f"your own methods. '{ALL}' means the architectures of all methods except methods for documents",
+        f"your own methods. '{ALL}' means the architectures of all methods except methods that need a separator of sentences",
     ).completer = specs_and_architectures
     parser.add_argument("--contract", action="store_true", help="full checks of the named methods")
     parser.add_argument(

@@ -95,13 +95,14 @@ def test_start_from_a_checkpoint_of_fairseq(reader):
 
 def test_output_length(reader):
     found = commands("control_output_length")
-    assert len(found) == 3
-    reader.paste(*found, ARCH="posenc_ldpe_tiny", UPDATES=3)
-    output = (reader.folder / "exact.out").read_text()
+    assert len(found) == 4
+    printed = reader.paste(*found, ARCH="posenc_ldpe_tiny", UPDATES=3)
+    output = (reader.folder / "ldpe/exact.out").read_text()
     sources = dict(re.findall(r"^S-(\d+)\t(.*)$", output, re.MULTILINE))
     for number, hypothesis in hypotheses(output).items():
         assert len(hypothesis.split()) == max(1, int(0.9 * len(sources[number].split()) + 0.5))
-    assert len(sources) == 8 and len(hypotheses((reader.folder / "shorter.out").read_text())) == 8
+    assert len(sources) == 8 and len(hypotheses((reader.folder / "ldpe/shorter.out").read_text())) == 8
+    assert "| shorter" in printed and "| exact" in printed
 
 
 def test_non_autoregressive_models(reader):
@@ -139,7 +140,7 @@ def test_documents(tmp_path):
     reader.environment["DRY_RUN"] = "1"
     assert "posenc_group" in reader.paste(study)
     shown = reader.paste(captions)
-    assert "runs/multi30k_en-de/tiny/rope/seed1/checkpoint_last.pt" in shown and "fairseq-train" not in shown
+    assert "runs/multi30k_en-de/tiny/shaw/seed1/checkpoint_last.pt" in shown and "fairseq-train" not in shown
 
 
 def test_raw_text(reader):

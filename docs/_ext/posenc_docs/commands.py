@@ -127,7 +127,8 @@ def page() -> str:
     parts = [
         "# Commands\n\nThis page lists the options of every `posenc` command, and the options that this plugin adds to "
         "fairseq-train and fairseq-generate. The page is generated from the code.\n\n"
-        "A `posenc` command that fails prints one line on standard error and exits with status 2.\n"
+        "A `posenc` command that fails prints one line on standard error and exits with status 2. If a method fails a check of "
+        "`posenc check FILE.py`, or if `posenc verify` finds a larger difference than expected, the status is 1.\n"
     ]
     for command in all_commands() + fairseq_options():
         rows = "".join(f"| `{_escape(option)}` | {_cell(meaning)} |\n" for option, meaning in command.options)

@@ -13,10 +13,11 @@ from ...ops.sinusoids import SinusoidTable
 class UnifPE(PositionMethod):
     r"""Shift the positions of each training sentence to a random block of the position range.
 
-    Equation: $P[t + o]$ with $P$ the sinusoids of fairseq. $o = j l + g$ if $j \ge k$, else $o = j l$. $j$ and $k$ are drawn
-        uniformly from $\{0, \ldots, m - 1\}$. $l$ is the number of tokens of the sentence with `</s>`, and $M$ is the number of
-        positions (option `range`). $m = \lfloor M / l \rfloor$, and $g = M \operatorname{mod} l$. $o = 0$ where $2 l \ge M$,
-        and in evaluation. With probability `plain`, $o = 0$ for all sentences of a training step. Peng, Bawden and Yvon (2024).
+    Equation: $P[t + o]$ with $P$ the sinusoids of fairseq. $l$ is the number of tokens of the sentence with `</s>`, and $M$ is
+        the number of positions (option `range`). $m = \lfloor M / l \rfloor$ blocks of $l$ positions fit, and $g = M
+        \operatorname{mod} l$ positions remain. $j$ and $k$ are drawn uniformly from $\{0, \ldots, m - 1\}$. $o = j l + g$ if
+        $j \ge k$, else $o = j l$. $o = 0$ where $2 l \ge M$, and in evaluation. With probability `plain`, $o = 0$ for all
+        sentences of a training step. Peng, Bawden and Yvon (2024).
     Shapes: positions [B, T] -> same. embed [B, T, C] -> [B, T, C].
     Source: Peng, Bawden and Yvon (2024). Code: ziqianPeng/fairseq. Only the code was read, not the paper's text.
     Deviations:

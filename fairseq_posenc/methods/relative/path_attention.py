@@ -37,14 +37,10 @@ class PathAttention(PositionMethod):
           Each direction has its own parameters of $w$ and $\beta$.
         * In the encoder, the convolutions of both directions read each token and the tokens before it.
         * Padding has $\beta = 0$. The convolution reads zeros at padding.
-    Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Each
-        layer computes three products [B, H, T, T]: w with w, w with queries, and w with keys. Each layer also solves one
-        triangular system of T unknowns for each query. These computations need O(T^2 d_h + T^3) operations per head. The
-        encoder computes these products and systems once per direction.
-        Decoding caches a second set of keys. Each decoding step multiplies these keys by H_t.
-        Each layer also computes two other products: queries with keys, and the solutions of the systems with the product of w
-        and keys. The result of each of these operations has the shape [B, H, T, T]. The forward pass computes the results in
-        float32. The backward pass computes the gradients of the results in float32.
+    Cost: L (2 rank d + conv d + (d + 1) h) parameters per stack, twice as many in the encoder. Each layer computes five products
+        [B, H, T, T], and solves one triangular system of T unknowns for each query. The results and their gradients are in
+        float32. This needs O(T^2 d_h + T^3) operations per head. The encoder computes all of this once per direction. Decoding
+        caches a second set of keys. Each decoding step multiplies these keys by H_t.
     """
 
     @dataclass(frozen=True)

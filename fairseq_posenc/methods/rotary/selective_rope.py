@@ -27,16 +27,16 @@ class SelectiveRope(ContentRotation):
     Shapes: rotate [B, H, T, D] -> same.
     Source: Movahedi et al. (2026). Code: timurcarstensen/selective-rope, modules/rotary.py.
     Deviations:
-        * The bias exp(b) is an option of the code. Here it is on by default. exp(b) starts at 1. If u is
+        * The bias exp(b) is on by default. In the authors' code, it is off by default. exp(b) starts at 1. If u is
           0 and gates are off, the initial angle between a query and a key equals the angle of `rope` with the same base.
-        * Without the bias (bias=false, the code's default), the angles of tokens have no constant part.
+        * Without the bias (bias=false), the angles of tokens have no constant part.
         * The projection reads the input of the attention, as in the code. The paper's listing projects normalised queries.
         * The paper and one class of the code normalise the weights of the projection. The configurations of the code do not.
         * In the paper, angles always have a gate. In its table for softmax attention, the gate without the bias is best.
         * The rank is 32, as in all configurations of the code. The default rank of the class in the code is 16.
         * The authors' code can also project with a full matrix for each head. This project does not include this projection.
-        * Initial weights are normal with standard deviation 0.02, and the offset c of the gates starts at 0, as in the models of
-          the authors' code. Their class alone has the initial values of nn.Linear and nn.Conv1d.
+        * Initial weights are normal with standard deviation 0.02, and the offset c of the gates starts at 0, as in the authors'
+          models. Outside of these models, the authors' class has PyTorch's initial values.
         * To compute x', this project divides by the Euclidean norm (at least 1e-12). The authors' code adds 1e-6 to the
           square of the norm.
         * Padding adds no angle, and the convolution reads 0 there.
