@@ -36,7 +36,8 @@ def channels(of_query: Tensor, of_key: Tensor, dtype: torch.dtype, scale: float)
     """
     split = of_key.size(-1) <= _MOST_SPLIT
     pieces, large = (_PIECES.get(dtype, 1), _LARGE.get(dtype, 1.0)) if split else (1, 1.0)
-    return Channels([(of_query * (large / scale)).to(dtype)] * pieces, _split(of_key if large == 1.0 else of_key / large, dtype, pieces))
+    of_key = of_key if large == 1.0 else of_key / large
+    return Channels([(of_query * (large / scale)).to(dtype)] * pieces, _split(of_key, dtype, pieces))
 
 
 def with_channels(q: Tensor, k: Tensor, v: Tensor, added: Channels) -> tuple[Tensor, Tensor, Tensor]:
