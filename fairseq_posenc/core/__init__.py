@@ -6,7 +6,6 @@ A distance is always key position minus query position. Classes that need torch 
 
 import importlib
 
-from . import renamed
 from .card import SITES, HeadOptions, MethodCard, MethodOptions, option
 from .dims import Dims
 from .errors import PositionError, Refusal
@@ -52,8 +51,6 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name in renamed.IMPORTED:
-        raise PositionError(renamed.new_name(name))
     if name not in _WITH_TORCH:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_WITH_TORCH[name]}", __name__), name)

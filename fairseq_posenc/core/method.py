@@ -15,7 +15,6 @@ from .dims import Dims
 from .export import refuse_script
 from .formula import owners
 from .hooks import HOOKS, Projection
-from .renamed import refuse_old_members
 from .sentence import Sentence
 
 
@@ -57,7 +56,6 @@ class PositionMethod(nn.Module):
     _overridden: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
-        refuse_old_members(cls)
         cls._overridden = frozenset(hook for hook in HOOKS if getattr(cls, hook) is not getattr(PositionMethod, hook))
 
     def __init__(self, options: Any, dims: Dims):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, get_args, get_origin, 
 
 from .. import core
 from ..common.files import read_text
-from ..core import SITES, Dims, MethodCard, MethodOptions, PositionError, SideInput, renamed
+from ..core import SITES, Dims, MethodCard, MethodOptions, PositionError, SideInput
 from . import external
 from .literals import NotLiteral, Unread, is_docstring, require_class
 
@@ -294,9 +294,6 @@ def _imported(node: ast.ImportFrom, path: Path, names: dict[str, Any]) -> dict[s
     if node.level in (1, 2):
         file = path.parents[node.level - 1].joinpath(*node.module.split(".")).with_suffix(".py")
     elif node.module in (_PACKAGE, f"{_PACKAGE}.core"):
-        for alias in node.names:
-            if alias.name in renamed.IMPORTED:
-                raise PositionError(f"{path}, line {node.lineno}: {renamed.new_name(alias.name)}")
         return {alias.asname or alias.name: names[alias.name] for alias in node.names if alias.name in names}
     elif not node.level and node.module.startswith(f"{_PACKAGE}.methods."):
         file = _ROOT.parent.joinpath(*node.module.split(".")[1:]).with_suffix(".py")

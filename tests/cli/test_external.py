@@ -13,7 +13,6 @@ import pytest
 
 from fairseq_posenc import registry
 from fairseq_posenc.cli import main
-from fairseq_posenc.core import PositionError
 from fairseq_posenc.registry import citations as bibliography
 from fairseq_posenc.registry import external
 from fairseq_posenc.registry.declarations import declarations
@@ -50,39 +49,6 @@ def python(code, **environment):
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True
     )
-
-
-def test_an_import_of_an_earlier_version_is_told_the_new_name(monkeypatch, slope):
-    slope.write_text(slope.read_text(encoding="utf-8").replace("MethodOptions", "Options"), encoding="utf-8")
-    known(monkeypatch, slope)
-    with pytest.raises(PositionError) as error:
-        registry.names()
-    line = next(number for number, text in enumerate(slope.read_text().splitlines(), 1) if "core import" in text)
-    assert (
-        str(error.value)
-        == f"{slope}, line {line}: Options: this class was renamed. Expected MethodOptions. Replace the name in this file."
-    )
-
-
-@pytest.mark.parametrize(
-    "old, new",
-    [
-        ("def draw(self, ctx): ...", "Expected prepare(ctx)"),
-        ("def query_input(self, x, at, ctx): ...", 'Expected project_input(which, x, at, ctx) below @acts_on("query")'),
-        ("def rotate_key(self, k, at, ctx): ...", 'Expected rotate(which, x, at, ctx) with which == "key"'),
-        ("def scale(self, head_dim): ...", "Expected scale(ctx)"),
-        ("integer_positions = True", 'Expected position_type = "integer"'),
-        ("caches_keys = False", "Expected @recurrent above attend"),
-        ("adds_losses = True", 'Expected losses=("name",) on the card'),
-    ],
-)
-def test_a_hook_or_flag_of_an_earlier_version_is_told_the_new_name(monkeypatch, slope, old, new):
-    text = slope.read_text(encoding="utf-8")
-    slope.write_text(text.replace("    def __init__", f"    {old}\n\n    def __init__", 1), encoding="utf-8")
-    known(monkeypatch, slope)
-    with pytest.raises(PositionError) as error:
-        registry.method_class("slope")
-    assert new in str(error.value) and "Slope" in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("given", ["file", "folder"])
