@@ -27,8 +27,6 @@ SHORT = ("method", "family", "reference", "number", "evidence")
 
 #: dictionary size that is assumed for the numbers of parameters in tables
 VOCABULARY = 32000
-#: sizes of the model for which docs/methods.md lists numbers of parameters
-_LISTED = Dims(512, 8, 6, vocab_size=VOCABULARY)
 _FLAGS = ("learnable", "recurring", "unbound")
 #: value of a card -> explanation on the page of the method
 EXTRAPOLATION = {

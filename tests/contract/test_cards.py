@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fairseq_posenc as posenc
-from fairseq_posenc.core import SITES, MethodCard
+from fairseq_posenc.core import SITES, Dims, MethodCard
 from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.registry.citations import entries, fields
@@ -100,7 +100,7 @@ def test_noise_and_prediction_of_lengths_are_cited():
 
 
 def test_a_table_of_words_is_counted_in_the_list():
-    assert catalog.number(posenc.card("complex"), catalog._LISTED) == 32000 * 256
+    assert catalog.number(posenc.card("complex"), Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)) == 32000 * 256
 
 
 def test_count(card):

@@ -391,14 +391,6 @@ def test_alibi_needs_no_causal_mask(option):
     assert torch.equal(bias, bias.mT) and bias[..., 0, 1:].lt(0).all()
 
 
-def test_a_matching_without_scipy_is_refused(monkeypatch):
-    import sys
-
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(Refusal, match="scipy is not installed"):
-        build(position_search="hungarian")
-
-
 def test_a_task_without_a_first_symbol_is_refused():
     from fairseq.models import ARCH_MODEL_REGISTRY
 

@@ -257,14 +257,6 @@ def sentences(seed: int, part: str, lengths: tuple[int, int] | None = None) -> I
         yield (sentence, " ".join(sides[0]), " ".join(sides[1])) if fits else None
 
 
-def pairs(seed: int, part: str) -> Iterator[tuple[str, str]]:
-    """Yield (source, target) of an endless sequence of sentence pairs.
-
-    The lengths are the default lengths of `part`, which is a split such as train or test_long.
-    """
-    return ((drawn[1], drawn[2]) for drawn in sentences(seed, part) if drawn)
-
-
 def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> dict[str, list[tuple[Sentence, str, str]]]:
     """Return a mapping from part ("train", ...) to a list of (sentence, source, target).
 
@@ -287,11 +279,3 @@ def drawn_splits(seed: int, sizes: dict[str, int], lengths: Lengths | None) -> d
                 )
         parts[part] = found
     return parts
-
-
-def splits(seed: int, sizes: dict[str, int] = SIZES, lengths: Lengths | None = None) -> dict[str, list[tuple[str, str]]]:
-    """Return a mapping from part ("train", ...) to a list of sentence pairs (source, target).
-
-    Every source sentence occurs only once in all parts together.
-    """
-    return {part: [(left, right) for _, left, right in drawn] for part, drawn in drawn_splits(seed, sizes, lengths).items()}

@@ -76,11 +76,3 @@ def relative_to(order: Sequence[int], reference: Sequence[int]) -> list[int]:
     """
     place = {word: index for index, word in enumerate(reference)}
     return [place[word] for word in order]
-
-
-def inverse(order: Sequence[int]) -> list[int]:
-    """Return the position of every word in the reordered sentence."""
-    places = [0] * len(order)
-    for place, word in enumerate(order):
-        places[word] = place
-    return places

@@ -26,14 +26,6 @@ def labels(origin: int, target: int) -> tuple[int, int]:
     return target, origin + 1 if origin > target else origin
 
 
-def restore(words: Sequence[T], inserted: int, original: int) -> list[T]:
-    """Return the original sentence. The arguments are the changed sentence and the two indices that `labels` returns.
-
-    `inserted` is the index of the moved word. `original` is the index of the word that followed the moved word before the move.
-    """
-    return move(words, inserted, original - 1 if original > inserted else original)
-
-
 def draw(length: int, random: Random, least: int = 1) -> tuple[int, int] | None:
     """Return the origin and the target of a random move by at least `least` words.
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ...common.files import read_text
 from ...core import SITES, PositionError
 from ...plotting.sources import checkpoint_of, load_with_task
+from ..report.records import describe
 from ..scoring import generated, record
 
 
@@ -63,7 +64,7 @@ class Runs:
         files = [scored_checkpoint(path) or checkpoint_of(path) for path in self.paths]
         for path, file in zip(self.paths, files):
             model, settings, task = load_with_task(file, self.data)
-            title = method_of({site: str(spec) for site, spec in model.specs.items()})
+            title = describe({site: str(model.specs[site]) for site in SITES})
             title = title if title not in self.loaded else f"{title} ({path})"
             run = Run(path, title, model, settings, task, file.name)
             self.loaded[title] = file.name
@@ -122,16 +123,6 @@ def scored_checkpoint(path: Path) -> Path | None:
         if named and os.pathsep not in named and (path / Path(named).name).is_file():  # with a separator: several models
             return path / Path(named).name
     return None
-
-
-def method_of(specs: dict[str, str]) -> str:
-    """Return one spec if encoder and decoder have the same spec and cross-attention has the spec `none`.
-
-    Otherwise return the specs of all sites, without `none`.
-    """
-    if specs["encoder"] == specs["decoder"] and specs["cross"] == "none":
-        return specs["encoder"]
-    return ", ".join(f"{site} {specs[site]}" for site in SITES if specs[site] != "none")
 
 
 def pairs(run: Run, subset: str) -> list[tuple[list[int], list[int]]]:

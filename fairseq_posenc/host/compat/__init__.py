@@ -4,53 +4,20 @@ This package is imported before the other modules of the plugin. The patches cha
 """
 
 import functools
+import importlib
 
-from . import environment  # must be first: environment exits with a one-line message if fairseq cannot be used
-
-# isort: split
-from . import (
-    archives,
-    batches,
-    checkpoints,
-    distributed,
-    evaluation,
-    execution,
-    generation,
-    machines,
-    memory,
-    optimizer_state,
-    patience,
-    precision,
-    saving,
-    structure,
-    warnings,
-)
-
-_CONCERNS = (
-    environment,
-    checkpoints,
-    archives,
-    evaluation,
-    execution,
-    optimizer_state,
-    saving,
-    patience,
-    batches,
-    generation,
-    distributed,
-    machines,
-    memory,
-    precision,
-    structure,
-    warnings,
-)
+#: modules in the order of their imports. `environment` exits with a one-line message if fairseq cannot be used
+_SUBJECTS = (
+    "environment", "checkpoints", "archives", "evaluation", "execution", "optimizer_state", "saving", "patience", "batches",
+    "generation", "distributed", "machines", "memory", "precision", "structure", "warnings",
+)  # fmt: skip
 
 
 @functools.cache
 def apply() -> None:
     """Apply all patches once."""
-    for concern in _CONCERNS:
-        concern.apply()
+    for module in [importlib.import_module(f".{name}", __name__) for name in _SUBJECTS]:
+        module.apply()
 
 
 apply()

@@ -260,8 +260,3 @@ def _refuse_options(args: argparse.Namespace) -> None:
             f"{PNAT}: --encoder-embed-dim {args.encoder_embed_dim} differs from --decoder-embed-dim {args.decoder_embed_dim}. "
             "Expected equal values, because the decoder input consists of encoder states."
         )
-    if "hungarian" in (args.position_search, args.position_matching):
-        try:
-            import scipy.optimize  # noqa: F401
-        except ImportError:
-            raise Refusal("hungarian: scipy is not installed. Install it with pip install scipy, or use greedy.") from None
