@@ -1,5 +1,6 @@
 """Two tiers of tests (quick and full), the order of the tests, and the list of skipped tests."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,21 @@ FULL = ("slow", "variant")
 
 def pytest_addoption(parser):
     parser.addoption("--tier", choices=("quick", "full"), default="full", help="quick: no whole commands, slow tests or variants")
+
+
+def pytest_configure():
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Collect garbage rarely, and never search the imported modules and the collected tests.
+
+    They are hundreds of thousands of objects, and one search of all of them takes longer than most tests.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -60,10 +60,15 @@ def parse(arch: str, *flags: str):
     return options.parse_args_and_arch(parser, ["nowhere", "--arch", arch, *SIZES.split(), *flags])
 
 
+@functools.cache
+def task_options():
+    """Return the default options of the task. The flags of this file are options of the model."""
+    return convert_namespace_to_omegaconf(parse("transformer")).task
+
+
 def build(arch: str, *flags: str):
     """Build a model as fairseq-train does."""
-    args = copy.deepcopy(parse(arch, *flags))
-    task = TranslationTask(convert_namespace_to_omegaconf(args).task, WORDS, WORDS)
+    args, task = copy.deepcopy(parse(arch, *flags)), TranslationTask(task_options(), WORDS, WORDS)
     torch.manual_seed(0)
     return task.build_model(args), task
 

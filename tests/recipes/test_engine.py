@@ -42,8 +42,8 @@ run_stages stages
 """
 
 
-def stages(out, *chosen, **options):
-    return bash(STAGES, chosen, **{"OUT": str(out), "COLOUR": "red", "SHAPE": "round", **options})
+def stages(out, *chosen, before="", **options):
+    return bash(before + STAGES, chosen, **{"OUT": str(out), "COLOUR": "red", "SHAPE": "round", **options})
 
 
 def log(out):
@@ -174,7 +174,7 @@ def test_a_dry_run_writes_nothing(tmp_path):
 def test_one_recipe_at_a_time(tmp_path):
     with (tmp_path / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        refused = stages(tmp_path)
+        refused = stages(tmp_path, before=f"{AT_ONCE}; ")
     assert refused.returncode == 1 and f"{tmp_path}: in use" in refused.stderr
     assert not (tmp_path / ".recipe").exists()
 

@@ -313,8 +313,8 @@ def test_a_cut_cable_is_an_end_within_the_limit(link, two, tmp_path):
 
 
 def test_a_slow_link_that_is_cut_for_5_seconds_changes_nothing(two, tmp_path):
-    """Packets from machine 0 to machine 1 take 50 ms."""
-    network = opened(SlowNetwork, delay=0.05)
+    """Packets from machine 0 to machine 1 take 20 ms."""
+    network = opened(SlowNetwork, delay=0.02)
     try:
         recipe = two.beside(tmp_path / "out")
         pair = Pair(network, recipe).start()

@@ -3,6 +3,8 @@
 Each system replaces every word of the reference by a random word with a given probability.
 """
 
+import copy
+import functools
 import random
 
 from fairseq_posenc.evaluation.scoring.score import measure
@@ -12,6 +14,11 @@ WORDS = "the a dog cat house tree sees finds takes old small red never often her
 
 
 def texts(sentences=120, longest=24, seed=0):
+    return list(_texts(sentences, longest, seed))
+
+
+@functools.cache
+def _texts(sentences, longest, seed):
     chance = random.Random(seed)
     return [" ".join(chance.choices(WORDS, k=chance.randint(3, longest))) + " ." for _ in range(sentences)]
 
@@ -22,15 +29,11 @@ def spoilt(references, rate, seed=0):
 
 
 def run(spec, seed=1, rate=0.3, references=None, part="test", **fields):
-    references = references or texts()
-    hypotheses = spoilt(references, rate, seed)
-    words = [len(line.split()) for line in references]
     scores = {
-        **measure(hypotheses, references),
+        **copy.deepcopy(_scores(rate, seed, tuple(references or texts()))),
         "reference": "abc",
         "source": "def",
         "decoding": {"beam": 4, "lenpen": 1.0, "post_process": "sentencepiece"},
-        "statistics": count(hypotheses, references, words).pack(),
     }
     return {
         "arch": "posenc_transformer_tiny",
@@ -50,3 +53,10 @@ def run(spec, seed=1, rate=0.3, references=None, part="test", **fields):
         "parts": {part: scores},
         **fields,
     }
+
+
+@functools.cache
+def _scores(rate, seed, references):
+    """Return the scores of one system, with the statistics of its sentences. They are computed once, because this is slow."""
+    hypotheses, words = spoilt(references, rate, seed), [len(line.split()) for line in references]
+    return {**measure(hypotheses, list(references)), "statistics": count(hypotheses, list(references), words).pack()}
