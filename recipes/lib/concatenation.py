@@ -25,11 +25,13 @@ import json
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
 from scipy import stats
 from tabulate import tabulate
 
+from fairseq_posenc import registry
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.report.tables import interval
 from fairseq_posenc.evaluation.scoring.generated import hypotheses
@@ -38,11 +40,11 @@ LENGTHS = range(1, 7)
 STORED = "scores.json"  # condition -> row -> seed -> scores
 #: scores of the tables: name, title and decimals
 SHOWN = (
-    ("bleu", "BLEU", 1),
-    ("kept", "Part of the BLEU with one sentence that remains", 2),
-    ("chrf", "chrF", 1),
-    ("ratio", "Words of outputs / words of references", 2),
-    ("sentences", "Share of outputs with as many sentences as the source", 2),
+    ("bleu", "BLEU by sentences per line", 1),
+    ("kept", "BLEU divided by the BLEU with one sentence per line", 2),
+    ("chrf", "chrF by sentences per line", 1),
+    ("ratio", "Words of outputs / words of references by sentences per line", 2),
+    ("sentences", "Share of outputs with as many sentences as the source by sentences per line", 2),
 )
 
 Scores = dict[str, dict[str, dict[str, dict]]]
@@ -102,11 +104,21 @@ def read(out: Path, conditions: list[str]) -> Scores:
     else:
         for condition in conditions:
             for path in sorted((out / condition).glob("*/seed*/concatenation.json")):
-                scores, row = json.loads(path.read_text(encoding="utf-8")), path.parents[1].name
+                scores, row = json.loads(path.read_text(encoding="utf-8")), spec_of(path.parents[1].name)
                 found.setdefault(condition, {}).setdefault(row, {})[path.parent.name.removeprefix("seed")] = scores
     if not found:
         sys.exit(f"concatenation.py: {out} has no scored run. Expected the stage score before. Run it.")
     return found
+
+
+def spec_of(folder: str) -> str:
+    """Return the spec of a row. In the name of its folder, `_` replaces the colon before the options of a method."""
+    parts = []
+    for part in folder.split("+"):
+        known = [name for method in registry.names() for name in (method, f"posenc_{method}") if part.startswith(f"{name}_")]
+        name = max(known, key=len, default="") if "=" in part else ""
+        parts.append(f"{name}:{part[len(name) + 1 :]}" if name else part)
+    return "+".join(parts)
 
 
 def store(results: str, out: str, *conditions: str) -> None:
@@ -117,7 +129,16 @@ def store(results: str, out: str, *conditions: str) -> None:
         for row, seeds in rows.items():
             stored.setdefault(condition, {}).setdefault(row, {}).update(seeds)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(stored, indent=0) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(rounded(stored), indent=0) + "\n", encoding="utf-8")
+
+
+def rounded(value: Any) -> Any:
+    """Return a value of JSON in which all numbers have at most four decimals."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def with_kept(run: dict) -> dict:
@@ -175,7 +196,7 @@ def table(out: str, *conditions: str) -> None:
             if rows:
                 found = {row[:2]: [bounds(runs[row[:2]], kind, k, key) for k in LENGTHS] for row in map(tuple, rows)}
                 intervals = found if key in ("bleu", "chrf") else {}
-                parts.append(_markdown(f"{title} by sentences per line{how}", rows, [str(k) for k in LENGTHS], digits, intervals))
+                parts.append(_markdown(f"{title}{how}", rows, [str(k) for k in LENGTHS], digits, intervals))
                 cells += [[key, kind, *row] for row in rows]
         last = max(LENGTHS)
         rows = [
@@ -204,7 +225,7 @@ def table(out: str, *conditions: str) -> None:
     text = "\n\n".join(["# Concatenated sentences", *parts]) + "\n"
     (Path(out) / "table.md").write_text(text, encoding="utf-8")
     with (Path(out) / "table.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["measure", "decoding", "training", "method", "seeds", *LENGTHS], *cells])
+        csv.writer(file).writerows([["measure", "decoding", "training", "method", "seeds", *LENGTHS], *rounded(cells)])
     _draw(runs, Path(out) / "bleu.png")
     print(text, end="")
 

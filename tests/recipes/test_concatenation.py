@@ -108,6 +108,18 @@ def test_the_table_has_means_over_seeds(tmp_path, capsys):
         SCORES["table"](str(tmp_path), "L1")
 
 
+@pytest.mark.parametrize(
+    "folder, spec",
+    [
+        ("rope", "rope"), ("posenc_segment_shift", "posenc_segment_shift"),
+        ("sinusoidal+segments_place=input", "sinusoidal+segments:place=input"),
+        ("posenc_shaw_max_distance=8", "posenc_shaw:max_distance=8"), ("rope_scaled_scaling=yarn", "rope_scaled:scaling=yarn"),
+    ],
+)  # fmt: skip
+def test_rows_are_named_by_their_specs(folder, spec):
+    assert SCORES["spec_of"](folder) == spec
+
+
 def test_the_part_of_bleu_that_remains_is_that_of_each_seed():
     """Each score is divided by the score of the same seed. The part is unknown if the score with one sentence is 0."""
     runs = [{"plain": {"1": {"bleu": first}, "3": {"bleu": 5.0}}} for first in (10.0, 20.0, 0.0)]
@@ -132,8 +144,8 @@ def test_models_without_separators_are_left_out_of_the_tables_of_sentences(tmp_p
         write_scores(tmp_path / condition / "rope" / "seed1")
     SCORES["table"](str(tmp_path), "L1", "L2")
     tables = capsys.readouterr().out.split("## ")
-    assert {table.splitlines()[0].split()[0]: "| L1 " in table for table in tables[1:]} == {
-        "BLEU": False, "Part": True, "chrF": True, "Words": True, "Share": False,
+    assert {" ".join(table.split()[:2]): "| L1 " in table for table in tables[1:]} == {
+        "BLEU by": False, "BLEU divided": True, "chrF by": True, "Words of": True, "Share of": False,
     }  # fmt: skip
     assert "| L1 " in tables[1] and "trained without separators" in tables[-1]
 
