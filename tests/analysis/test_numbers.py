@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_posenc.evaluation.analysis import identical, lengths, moved, moves, reordering, sinusoids, vectors
-from fairseq_posenc.evaluation.scoring.sentences import corpus_bleu, count
+from fairseq_posenc.evaluation.scoring.sentences import corpus_score, count
 from fairseq_posenc.ops.sinusoids import sinusoid
 
 # --- sinusoids -------------------------------------------------------------------------------------------------------
@@ -178,6 +178,6 @@ def test_quality_is_that_of_the_sentences_of_a_bucket():
     statistics = count(hypotheses, references, [5, 12, 6])
     short = lengths.quality(lengths.select(statistics, 1, 9))
     only = count(hypotheses[::2], references[::2])
-    assert short.sentences == 2 and short.bleu == pytest.approx(corpus_bleu(only.bleu)) and short.ratio == 1.0
+    assert short.sentences == 2 and short.bleu == pytest.approx(corpus_score("bleu", only.bleu).score) and short.ratio == 1.0
     long = lengths.quality(lengths.select(statistics, 10, None))
     assert long.ratio == pytest.approx(4 / 6) and long.brevity == pytest.approx(math.exp(1 - 6 / 4))

@@ -10,7 +10,7 @@ import scipy.stats
 from fairseq_posenc.evaluation.report import statistics
 from fairseq_posenc.evaluation.report.sentences import SCORES
 from fairseq_posenc.evaluation.report.statistics import LOGIT, compare, holm, logit, pool, sentence_test
-from fairseq_posenc.evaluation.scoring.sentences import stored_metric
+from fairseq_posenc.evaluation.scoring.sentences import sacrebleu_metric
 
 NAN = float("nan")
 TABLES = 2000
@@ -186,7 +186,7 @@ def test_scores_of_many_samples_are_sacrebleus(metric, columns):
     sums[rng.random(sums.shape) < 0.15] = 0
     sums[:100] = np.sort(sums[:100])
     sums[0] = 0
-    wanted = [stored_metric(metric)._compute_score_from_stats(row.tolist()).score for row in sums]
+    wanted = [sacrebleu_metric(metric)._compute_score_from_stats(row.tolist()).score for row in sums]
     assert SCORES[metric](sums) == pytest.approx(wanted, abs=1e-9) and 0 < np.count_nonzero(wanted) < 400
 
 

@@ -9,9 +9,8 @@ import pytest
 from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.scoring import lengths
-from fairseq_posenc.evaluation.scoring.lengths import Lengths, brevity_penalty
+from fairseq_posenc.evaluation.scoring.lengths import Lengths
 from fairseq_posenc.evaluation.scoring.score import score_part
-from fairseq_posenc.evaluation.scoring.sentences import count
 from tests.report.runs import run as made_up
 
 HEADER = "2026 | INFO | fairseq_posenc.host.generation.lengths | output lengths: reference, ratio 0.8, unit {}, end free"
@@ -66,15 +65,6 @@ def test_metrics_by_hand():
     assert [found[f"within_{n}"] for n in (0, 1, 2, 5)] == [0.25, 0.5, 0.75, 1.0]
     assert found["within_5_percent"] == 0.75  # differences of 0 at length 10, 1 at 20, and 2 at 40
     assert (found["mean_asked"], found["mean_got"]) == (18.75, 19.75)
-
-
-def test_brevity_penalty_is_sacrebleus():
-    from sacrebleu.metrics import BLEU
-
-    hypotheses, references = ["the cat sees", "a dog"], ["the cat sees a dog", "a dog"]
-    ratio, penalty = brevity_penalty(count(hypotheses, references).bleu)
-    score = BLEU(effective_order=True).corpus_score(hypotheses, [references])
-    assert ratio == pytest.approx(score.ratio) and penalty == pytest.approx(score.bp)
 
 
 @pytest.mark.parametrize("text", ["", "AAAA", "eJyLNtQx0jHWMdUx0gEADQcCVQ=="])

@@ -13,7 +13,7 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.common.versions import commit
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.scoring import generated as outputs
-from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, corpus_bleu
+from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, corpus_score
 from fairseq_posenc.host.checkpoints.checksum import checksum
 from fairseq_posenc.host.checkpoints.read import data_digest
 from tests.checkpoints.files import write_checkpoint
@@ -117,7 +117,7 @@ def test_tokenised_text_is_counted_as_it_stands(trained):
     assert part["bleu"] == sacrebleu.corpus_bleu(given, [words], tokenize="none").score
     assert part["bleu"] != sacrebleu.corpus_bleu(given, [words]).score and "tok:none" in part["bleu_signature"]
     counted = SentenceStatistics.unpack(part["statistics"])
-    assert corpus_bleu(counted.bleu) == pytest.approx(part["bleu"])
+    assert corpus_score("bleu", counted.bleu).score == pytest.approx(part["bleu"])
     assert sum(row[1] for row in counted.bleu) == sum(len(line.split()) for line in words)
 
 

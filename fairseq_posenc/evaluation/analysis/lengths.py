@@ -14,10 +14,10 @@ from ...common.messages import join, shorten
 from ...core import PositionError
 from ...plotting.style import add_legend, label_text, line_style, new_figure
 from ..report.records import conditions, label, require_comparable
-from ..report.sentences import MIN_SENTENCES, Bucket, bucket_name, buckets_up_to, paired_test, random_seed
+from ..report.sentences import MIN_SENTENCES, Bucket, bucket_name, buckets_up_to, random_seed, sentence_test
 from ..report.statistics import ALPHA, holm
 from ..scoring.record import FILE, Record, read
-from ..scoring.sentences import SentenceStatistics, stored_metric
+from ..scoring.sentences import SentenceStatistics, corpus_score
 from .results import Result
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ class Quality:
 
 def quality(statistics: SentenceStatistics) -> Quality:
     """Return the scores of these sentences. At least one sentence is required."""
-    bleu = stored_metric("bleu")._aggregate_and_compute(statistics.bleu)
-    chrf = stored_metric("chrf")._aggregate_and_compute(statistics.chrf)
+    bleu, chrf = corpus_score("bleu", statistics.bleu), corpus_score("chrf", statistics.chrf)
     return Quality(len(statistics.bleu), bleu.score, chrf.score, bleu.bp, bleu.ratio)
 
 
@@ -98,8 +97,10 @@ def analyse(args: argparse.Namespace) -> Result:
         inside = {title: select(statistics, first, last) for title, statistics in runs.items()}
         heads[name] = f"{name} (n = {len(inside[baseline].bleu)})"
         enough = len(inside[baseline].bleu) >= MIN_SENTENCES
-        others = {title: own for title, own in inside.items() if title != baseline}
-        tested = _holm(paired_test(inside[baseline], others)) if enough and others else {}
+        others = [title for title in inside if title != baseline] if enough else []
+        counts = {title: np.array(own.bleu) for title, own in inside.items()}
+        p_values = np.array([sentence_test("bleu", counts[baseline], counts[title]) for title in others])
+        tested = dict(zip(others, map(float, holm(p_values))))
         for title, own in inside.items():
             found = quality(own) if enough else None
             p = tested.get(title)
@@ -130,11 +131,6 @@ def _bleu(found: tuple[float, float | None] | None) -> str | None:
     if found is None:
         return None
     return f"{found[0]:.1f}{'*' if found[1] is not None and found[1] <= ALPHA else ''}"
-
-
-def _holm(tested: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Return the p-values of BLEU after Holm's correction for the number of runs."""
-    return dict(zip(tested, map(float, holm(np.array([p["bleu"] for p in tested.values()])))))
 
 
 def _difference(own: dict[str, tuple[float, float | None] | None], seen: int | None) -> list[float | None]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...common.messages import shorten
 from ...core import PositionError
-from ..scoring.lengths import WITHIN, Lengths, brevity_penalty
-from ..scoring.sentences import SentenceStatistics, corpus_bleu
+from ..scoring.lengths import WITHIN, Lengths
+from ..scoring.sentences import SentenceStatistics, corpus_score
 from .formats import csv_text
 from .sentences import bucket_name, buckets_up_to
 from .tables import Table
@@ -82,9 +82,8 @@ class Decoding:
     def measured(self, rows: list[int] | None = None) -> dict[str, float]:
         """Return all metrics of the sentences with the indices `rows`, or of all sentences."""
         rows = list(range(len(self.lengths.got))) if rows is None else rows
-        counts = [self.statistics.bleu[row] for row in rows]
-        ratio, penalty = brevity_penalty(counts)
-        others = {"length_ratio": ratio, "brevity_penalty": penalty, "bleu": corpus_bleu(counts)}
+        score = corpus_score("bleu", [self.statistics.bleu[row] for row in rows])
+        others = {"length_ratio": score.ratio, "brevity_penalty": score.bp, "bleu": score.score}
         return {**self.lengths.of(rows).metrics(), **others}
 
     def buckets(self) -> Iterator[tuple[str, list[int]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from ...common.messages import shorten
 from ...core import PositionError
 from ..scoring import others
 from ..scoring.record import Record
-from ..scoring.sentences import METRICS, SentenceStatistics, corpus_bleu
+from ..scoring.sentences import METRICS, SentenceStatistics, corpus_score
 from . import statistics
 from .options import RANDOMIZATION, SAMPLES
 from .records import label
@@ -66,19 +65,6 @@ def random_seed() -> int | None:
     if not (seed.isascii() and seed.isdigit() and len(seed) <= 18):
         raise PositionError(f"SACREBLEU_SEED={shorten(seed)!r}: not a seed. Expected a number of at least 0, or none.")
     return int(seed)
-
-
-def paired_test(
-    baseline: SentenceStatistics, systems: Mapping[str, SentenceStatistics], test: str = RANDOMIZATION, samples: int = 0
-) -> dict[str, dict[str, float]]:
-    """Compare each system with the baseline. Return name -> metric -> uncorrected two-sided p-value, for BLEU and chrF."""
-    return {
-        name: {
-            metric: sentence_test(metric, np.array(getattr(baseline, metric)), np.array(getattr(system, metric)), test, samples)
-            for metric in METRICS
-        }
-        for name, system in systems.items()
-    }
 
 
 def sentence_test(
@@ -160,5 +146,5 @@ def bleu_by_length(sentences: SentenceStatistics, buckets: list[Bucket]) -> list
             for row, words in zip(sentences.bleu, sentences.source_words)
             if max(words, 1) >= first and (last is None or words <= last)
         ]
-        found.append((len(inside), corpus_bleu(inside) if inside else None))
+        found.append((len(inside), corpus_score("bleu", inside).score if inside else None))
     return found

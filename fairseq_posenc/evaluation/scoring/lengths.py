@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import re
 import zlib
 from dataclasses import dataclass
@@ -94,11 +93,3 @@ def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
 
 def _pairs(line: str) -> list[list[str]]:
     return [pair.split(":") for pair in line.split()]
-
-
-def brevity_penalty(rows: list[list[int]]) -> tuple[float, float]:
-    """Return the ratio of hypothesis length to reference length, and BLEU's brevity penalty, from sacreBLEU's counts."""
-    hypotheses, references = sum(row[0] for row in rows), sum(row[1] for row in rows)
-    if not hypotheses or not references:
-        return 0.0, 0.0
-    return hypotheses / references, min(1.0, math.exp(1 - references / hypotheses))

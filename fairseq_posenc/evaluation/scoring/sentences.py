@@ -62,7 +62,7 @@ def count(
     more_references: Sequence[list[str]] = (),
 ) -> SentenceStatistics:
     """Return sacreBLEU's sentence statistics. `tokenize` is the tokenizer for BLEU. None: sacreBLEU's default."""
-    metrics = {name: _metric(name, tokenize if name == "bleu" else None) for name in METRICS}
+    metrics = {name: sacrebleu_metric(name, tokenize if name == "bleu" else None) for name in METRICS}
     counts = {
         name: metric._extract_corpus_statistics(hypotheses, [references, *more_references]) for name, metric in metrics.items()
     }
@@ -70,7 +70,8 @@ def count(
 
 
 @functools.cache
-def _metric(name: str, tokenize: str | None = None) -> Any:
+def sacrebleu_metric(name: str, tokenize: str | None = None) -> Any:
+    """Return a metric of sacreBLEU, "bleu" or "chrf"."""
     from sacrebleu.metrics import BLEU, CHRF
 
     # force=True hides a warning that sacreBLEU already prints when it computes the score
@@ -79,20 +80,6 @@ def _metric(name: str, tokenize: str | None = None) -> Any:
     return metric
 
 
-@functools.cache
-def stored_metric(name: str) -> Any:
-    """Return a metric of sacreBLEU that reads SentenceStatistics instead of hypotheses."""
-    metric = _metric(name)
-
-    class Stored(type(metric)):  # type: ignore[misc]
-        def _extract_corpus_statistics(self, hypotheses: Any, references: Any) -> Any:
-            return [sentence[name] for sentence in hypotheses]
-
-    stored = Stored(**({"force": True} if name == "bleu" else {}))
-    stored.num_refs = 1
-    return stored
-
-
-def corpus_bleu(rows: list[list[int]]) -> float:
-    """Return BLEU from the counts of these sentences."""
-    return stored_metric("bleu")._aggregate_and_compute(rows).score
+def corpus_score(name: str, rows: list[list[int]]) -> Any:
+    """Return sacreBLEU's score object of the metric `name`, from the counts of these sentences."""
+    return sacrebleu_metric(name)._aggregate_and_compute(rows)
