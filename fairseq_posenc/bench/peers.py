@@ -140,8 +140,8 @@ def _deberta(sizes: Sizes) -> PeerAttention:
     from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention, build_relative_position
 
     config = DebertaConfig(
-        hidden_size=sizes.width, num_attention_heads=sizes.heads, attention_probs_dropout_prob=0.0, relative_attention=True,
-        max_relative_positions=sizes.positions, pos_att_type=["c2p", "p2c"],
+        hidden_size=sizes.width, num_attention_heads=sizes.heads, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0,
+        relative_attention=True, max_relative_positions=sizes.positions, pos_att_type=["c2p", "p2c"],
     )  # fmt: skip
     module = DisentangledSelfAttention(config)
     module.table = nn.Parameter(torch.randn(2 * sizes.positions, sizes.width))

@@ -7,6 +7,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from .timing import FEWEST_FOR_QUARTILES
+
 #: method -> additional time of training and of inference, compared with BERT without the method, for the sizes small and base.
 #: The times were measured on TPU v2. Source: Chen et al. (2021), Table 1
 PUBLISHED = {
@@ -160,10 +162,12 @@ def _operators(value: dict[str, Any]) -> str:
 def _notes(results: dict[str, Any]) -> list[str]:
     settings = results["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in settings["versions"].items())
+    rounds = settings["rounds"]
+    limits = "quartiles" if rounds >= FEWEST_FOR_QUARTILES else "smallest and the largest ratio"
     return [
         f"{settings['device']}, {settings['dtype']}, {settings['threads']} thread(s), size {settings['size']}, {versions}",
-        f"ratios: values divided by the values of stock fairseq's transformer, as medians of {settings['rounds']} rounds. The "
-        "quartiles are in parentheses.",
+        f"ratios: values divided by the values of stock fairseq's transformer, as medians of {rounds} rounds. The {limits} are "
+        "in parentheses.",
         f"decoding: ratio of tokens per second with beam 4 and {settings['steps']} steps. A larger ratio is faster.",
         "memory: tensors of a training step.",
     ]

@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+#: smallest number of rounds for which quartiles are computed
+FEWEST_FOR_QUARTILES = 4
+
 
 @dataclass(frozen=True)
 class Ratio:
@@ -48,7 +51,8 @@ def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, Ratio]:
     found = {}
     for name, own in seconds.items():
         shares = sorted(a / b for a, b in zip(own, seconds[base]))
-        low, high = (shares[0], shares[-1]) if len(shares) < 4 else statistics.quantiles(shares, n=4)[::2]
+        few = len(shares) < FEWEST_FOR_QUARTILES
+        low, high = (shares[0], shares[-1]) if few else statistics.quantiles(shares, n=4)[::2]
         found[name] = Ratio(statistics.median(shares), low, high)
     return found
 

@@ -1,6 +1,7 @@
 """posenc analyse on small models: its tables and files, and its messages about wrong input."""
 
 import csv
+import json
 import shutil
 from dataclasses import replace
 
@@ -365,6 +366,13 @@ def test_lengths_of_wrong_input(refusal, scored):
     assert "Expected the same sentences" in refusal("analyse", "lengths", *scored)
     (scored[1] / "score.json").write_text(text.replace('"statistics": "', '"statistics": "x'))
     assert "are damaged. Run posenc score again" in refusal("analyse", "lengths", *scored)
+
+
+def test_lengths_of_a_run_that_did_not_end(refusal, scored):
+    path = scored[1] / "score.json"
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps({**found, "settings": {"patience": 10}, "ended": False}))
+    assert refusal("analyse", "lengths", *scored).startswith(f"posenc: {scored[1]}: the training did not end.")
 
 
 @pytest.mark.parametrize(

@@ -308,6 +308,13 @@ def test_a_comparison_with_peers(tmp_path, capsys):
     assert len(found) == 2 * 3 * len(rows) and {row["library"] for row in found} == {row["library"] for row in rows}
 
 
+@pytest.mark.parametrize("pair", [pair for pair in peers.PAIRS if pair.available], ids=lambda pair: pair.peer)
+def test_peers_have_no_dropout(pair):
+    """The attention of this project has no dropout in a comparison."""
+    modules = pair.build(peers.Sizes(width=32, heads=4, length=8)).modules()
+    assert [module for module in modules if "Dropout" in type(module).__name__ and getattr(module, "p", 0) > 0] == []
+
+
 def test_python310_does_not_list_all_packages(monkeypatch):
     monkeypatch.setattr(peers, "_distributions", dict)
     (cope,) = (pair for pair in peers.PAIRS if pair.method == "cope")

@@ -111,6 +111,14 @@ def test_a_report_of_the_archive_is_that_of_the_files(write, posenc, tmp_path): 
     assert status == 0 and "t5" in first and first.replace(str(folder), "F") == second.replace(str(tmp_path / "archive"), "F")
 
 
+def test_an_archive_keeps_the_order_of_test_sets(write, posenc, tmp_path):  # noqa: F811
+    """One run lacks the first test set of the other run."""
+    both, one = (runs.run(spec, part="test") for spec in ("none", "t5"))
+    both["parts"] = {"dev": both["parts"]["test"], **both["parts"]}
+    assert posenc("archive", write(both, one), "--output", tmp_path / "archive")[0] == 0
+    assert sorted(list(found.parts) for found in archive.read(tmp_path / "archive").values()) == [["dev", "test"], ["test"]]
+
+
 def test_files_beside_an_archive_must_agree_with_it(folder, archived):
     shutil.copytree(folder / "0", archived / "0")
     assert len(archive.find(archived)) == 4

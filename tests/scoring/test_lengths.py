@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -130,6 +131,21 @@ def test_two_test_sets_with_the_same_requested_lengths(runs, capsys):
     names = [name for name, *_ in rows]
     assert names == ["ldpe, reference_0.8", "ldpe, reference_1.0", "ldpe, web_reference_0.8", "ldpe, web_reference_1.0"]
     assert [cells for _, *cells in rows] == [["0.00", ""], ["", "0.00"], ["5.00", ""], ["", "5.00"]]
+
+
+def test_every_test_set_has_its_own_table_by_source_length(runs, capsys):
+    """The second test set has longer sentences than the first."""
+    found = record("ldpe", 0)
+    long = record("ldpe", 5, references=[" ".join(["word"] * (20 + n % 30)) for n in range(120)])["parts"]
+    found["parts"] |= {f"web_{name}": scores for name, scores in long.items()}
+    assert main(["report", str(runs(found)), "--view", "lengths"]) == 0
+    tables = [text for text in capsys.readouterr().out.split("##") if "by source length" in text]
+    assert [text.splitlines()[0].split(", ")[1] for text in tables] == ["reference_1.0", "web_reference_1.0"]
+    for text, difference in zip(tables, ("0.00", "5.00")):
+        head, _, row = [line.split("|")[2:-1] for line in text.splitlines() if line.startswith("|")]
+        assert sum(int(re.search(r"n = (\d+)", cell)[1]) for cell in head) == 120
+        assert {cell.strip() for cell in row} == {difference}
+    assert "20-29 words" in tables[1] and "1-9 words" not in tables[1]
 
 
 def test_runs_of_other_data_or_settings_are_refused(runs, capsys):

@@ -372,6 +372,17 @@ def test_left_over_subwords_are_refused(posenc, trained):
             assert status == 2 and "test.out: subwords (" in error and f"--remove-bpe {kind}" in error
 
 
+def test_subwords_beside_a_reference_that_contains_their_mark(posenc, trained):
+    """One reference contains the mark as text. Other lines must not contain it, unless they are few."""
+    references = [*REFERENCES[:2], "a @@ b"]
+    (trained / "other.txt").write_text("".join(line + "\n" for line in references))
+    (trained / "test.out").write_text(generated(["the dog", "the c@@ at", "a @@ b"], config=config(trained), targets=references))
+    status, _, error = posenc("score", trained, f"test={trained / 'other.txt'}")
+    assert status == 2 and "subwords ('@@' in 1 of 6" in error
+    (trained / "test.out").write_text(generated(references, config=config(trained), targets=references))
+    assert posenc("score", trained, f"test={trained / 'other.txt'}")[0] == 0
+
+
 def test_scores_of_the_reference_are_no_translations(posenc, trained):
     (trained / "test.out").write_text(generated(REFERENCES, config=config(trained, score_reference=True)))
     status, error = scored(posenc, trained)

@@ -60,6 +60,8 @@ def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], S
     if not file.is_file():
         raise PositionError(f"{path}: {FILE} is missing. Expected a scored run. Run posenc score {path} PART=REFERENCE.")
     record = read(file)
+    if record.unfinished:
+        raise PositionError(f"{path}: the training did not end. Expected a run that has ended. Continue it, or leave it out.")
     names = list(parts or record.parts)
     rows: list[list] = [[], [], []]
     for name in names:
@@ -111,8 +113,9 @@ def analyse(args: argparse.Namespace) -> Result:
     head = ["method", *heads.values(), *["unseen - seen"] * bool(args.seen)]
     notes = [
         f"BLEU of the test sets {', '.join(loaded[0][1])} combined, by the number of source words before subword splitting.",
-        f"*: the difference to {baseline} is significant for other test sentences (corrected p at most .05, two-sided "
-        "paired approximate randomization). The test does not include the seed variance.",
+        f"*: the difference to {baseline} is significant for other test sentences (p at most .05, two-sided paired approximate "
+        "randomization). p is corrected for the number of runs, in each length group separately. The test does not include "
+        "the seed variance.",
         f"'-': fewer than {MIN_SENTENCES} sentences.",
         "The CSV file also contains chrF, brevity penalty, length ratio and corrected p.",
     ]

@@ -68,13 +68,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--test", default=RANDOMIZATION, choices=TESTS,
         help="two-sided test over sentences: paired approximate randomization or bootstrap (default: %(default)s)",
     )  # fmt: skip
-    samples = ", ".join(f"{test} {number}" for test, number in SAMPLES.items())
     parser.add_argument(
         "--samples",
         type=positive,
         default=0,
         metavar="N",
-        help=f"trials or samples of the test (default: {samples}, as in sacreBLEU)",
+        help=f"trials or samples of the test (default: {SAMPLES[RANDOMIZATION]})",
     )
 
 

@@ -215,7 +215,7 @@ def make_tables(decodings: list[Decoding]) -> list[Table]:
         table("Ratio of produced to reference length, in words", "length_ratio", 2),
         table("BLEU", "bleu", 1),
         _accuracy(decodings),
-        _by_source(decodings),
+        *_by_source(decodings),
     ]
 
 
@@ -251,15 +251,20 @@ def _accuracy(decodings: list[Decoding]) -> Table:
     )
 
 
-def _by_source(decodings: list[Decoding]) -> Table:
-    chosen = _of_references(decodings)
-    sizes = {name: len(rows) for name, rows in chosen[0].buckets()}
-    body = []
-    for decoding in chosen:
-        found = {name: decoding.lengths.of(rows).metrics()["mean_absolute_difference"] for name, rows in decoding.buckets()}
-        body.append([decoding.row, *(f"{found[name]:.2f}" if name in found else "" for name in sizes)])
-    head = ["decoder", *(f"{name} words (n = {n})" for name, n in sizes.items())]
-    return Table(f"Mean absolute difference by source length: {chosen[0].asked}", head, body)
+def _by_source(decodings: list[Decoding]) -> list[Table]:
+    """Return one table per test set, because test sets have different numbers of sentences of each length."""
+    chosen, tables = _of_references(decodings), []
+    parts = list(dict.fromkeys(decoding.part for decoding in chosen))
+    for part in parts:
+        of_part = [decoding for decoding in chosen if decoding.part == part]
+        body = []
+        for decoding in of_part:
+            found = [decoding.lengths.of(rows).metrics()["mean_absolute_difference"] for _, rows in decoding.buckets()]
+            body.append([decoding.row, *(f"{difference:.2f}" for difference in found)])
+        head = ["decoder", *(f"{name} words (n = {len(rows)})" for name, rows in of_part[0].buckets())]
+        title = f"Mean absolute difference by source length: {chosen[0].asked}{f', {part}' if len(parts) > 1 else ''}"
+        tables.append(Table(title, head, body))
+    return tables
 
 
 def csv_table(decodings: list[Decoding]) -> str:

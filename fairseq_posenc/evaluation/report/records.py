@@ -189,16 +189,18 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     for name in record.row:
         content["settings"].pop(name, None)
     others = {(part, name): other for part, scores in parts.items() for name, other in scores.pop("others").items()}
-    found = {"": content, **{part: {"parts": {part: scores}} for part, scores in parts.items()}}
-    found |= {f"{part} lengths": {"parts": {part: {"asked": asked}}} for part, asked in lengths.items()}
-    found |= {f"{side} layers": {"settings": {f"{side}_layers": layers[side]}} for side in layers if side not in _halting(record)}
+    # name of the group -> path and content of its conditions
+    found: dict[str, tuple[tuple[str, ...], Any]] = {"": ((), content)}
+    found |= {part: (("parts", part), scores) for part, scores in parts.items()}
+    found |= {f"{part} lengths": (("parts", part, "asked"), asked) for part, asked in lengths.items()}
+    found |= {f"{side} layers": (("settings", f"{side}_layers"), layers[side]) for side in layers if side not in _halting(record)}
     for side in layers:
         if f"{side}_layers" in record.row:
             found.pop(f"{side} layers", None)
     for (part, name), other in others.items():
         kind = {key: other[key] for key in ("metric", "smaller_is_better")}
-        found[f"{part} {name}"] = {"parts": {part: {name: kind}}}
-    return {name: dict(_settings(fields)) for name, fields in found.items()}
+        found[f"{part} {name}"] = ("parts", part, name), kind
+    return {name: dict(_settings(fields, path)) for name, (path, fields) in found.items()}
 
 
 def _shown(value: Any) -> str:

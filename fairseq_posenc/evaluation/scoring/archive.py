@@ -280,17 +280,22 @@ def _predicted(numbers: np.ndarray, weights: np.ndarray, place: int) -> np.ndarr
     return (total + 2 ** (_BITS - 1)) >> _BITS
 
 
-def _shared(contents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the fields that all records have, with null for values that differ. Return {} if the order of the fields differs."""
+def _shared(contents: list[dict[str, Any]], ordered: bool = False) -> dict[str, Any]:
+    """Return the fields that all records have, with null for values that differ. Return {} if the order of the fields differs.
+
+    With `ordered`, return {} also if a field that not all records have is before a shared field. `_with` would change the order.
+    """
     first, *others = contents
     names = [name for name in first if all(name in other for other in others)]
     if any([name for name in other if name in names] != names for other in others):
+        return {}
+    if ordered and any(list(content)[: len(names)] != names for content in contents):
         return {}
     found: dict[str, Any] = {}
     for name in names:
         values = [content[name] for content in contents]
         if all(isinstance(value, dict) for value in values):
-            found[name] = _shared(values)
+            found[name] = _shared(values, ordered=name == "parts")  # reports have the order of the test sets
         else:
             # compare as text, because Python treats 1, 1.0 and True as equal
             found[name] = values[0] if len(set(map(_text, values))) == 1 else None
