@@ -103,12 +103,27 @@ def read(out: Path, conditions: list[str]) -> Scores:
         found = {condition: stored[condition] for condition in conditions if condition in stored}
     else:
         for condition in conditions:
-            for path in sorted((out / condition).glob("*/seed*/concatenation.json")):
+            paths = sorted((out / condition).glob("*/seed*/concatenation.json"))
+            require_equal_settings(paths)
+            for path in paths:
                 scores, row = json.loads(path.read_text(encoding="utf-8")), spec_of(path.parents[1].name)
                 found.setdefault(condition, {}).setdefault(row, {})[path.parent.name.removeprefix("seed")] = scores
     if not found:
         sys.exit(f"concatenation.py: {out} has no scored run. Expected the stage score before. Run it.")
     return found
+
+
+def require_equal_settings(paths: list[Path]) -> None:
+    """Exit with one line if two runs have different settings. The recipe has written the settings next to the scores."""
+    stamps = {path.parent: path.with_name(".score.done") for path in paths}
+    settings = {run: set(stamp.read_text(encoding="utf-8").splitlines()) for run, stamp in stamps.items() if stamp.is_file()}
+    for run, found in settings.items():
+        first = next(iter(settings))
+        if found != settings[first]:
+            sys.exit(
+                f"concatenation.py: {run} has other settings ({', '.join(sorted(found - settings[first]))}) than {first} "
+                f"({', '.join(sorted(settings[first] - found))}). Expected equal settings. Move one of the runs away."
+            )
 
 
 def spec_of(folder: str) -> str:

@@ -62,7 +62,8 @@ require_length() { # LENGTH FILE...: check before training that no sentence has 
   local file most=$(($1 - 1))
   shift
   for file in "$@"; do
-    [[ -n $DRY_RUN ]] || awk -v most="$most" 'NF > most { print FILENAME ", line " NR ", has " NF " subwords"; exit 1 }' "$file" ||
+    # awk would read a file name that contains "=" as an assignment
+    [[ -n $DRY_RUN ]] || name=$file awk -v most="$most" 'NF > most { print ENVIRON["name"] ", line " NR ", has " NF " subwords"; exit 1 }' <"$file" ||
       fail "LENGTH=$((most + 1)): too short for the sentence above. Expected one more than its number of subwords. Increase LENGTH."
   done
 }

@@ -22,6 +22,7 @@ from tabulate import tabulate
 
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.report import statistics, tables
+from fairseq_posenc.evaluation.report.records import require_comparable
 from fairseq_posenc.evaluation.scoring import archive, record
 
 #: name of a test set in score.json -> column of its BLEU
@@ -53,6 +54,11 @@ def main(out: str, *rows: str) -> None:
     missing = [folder for found in runs.values() for folder in found if folder not in scores]
     if missing:
         sys.exit(f"pnat_table.py: {missing[0] / record.FILE}: no such file. Run the stage score first.")
+    try:
+        for found in runs.values():
+            require_comparable([scores[folder] for folder in found])
+    except PositionError as error:
+        sys.exit(f"pnat_table.py: {error}")
     file = Path(out) / "measured.json"
     measured = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     for folder in (folder for found in runs.values() for folder in found):

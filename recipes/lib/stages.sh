@@ -125,7 +125,7 @@ compare_settings() { # STAGE FILE REMOVE: compare the stamp FILE with the curren
 require_no_differences() { # fail if compare_settings has collected stamps of decoding or scoring
   [[ -n $stale_stamps ]] || return 0
   fail "${runs:-$OUT}: decoded with other settings ($stale_differences). Use another folder (OUT). To decode again without" \
-    "training again: find $(printf %q "${runs:-$OUT}") '(' -name ${stale_stamps// / -o -name } ')' -delete"
+    "training again: find -H $(printf %q "${runs:-$OUT}") '(' -name ${stale_stamps// / -o -name } ')' -delete"
 }
 
 require_settings() { # FILE FOLDER: fail if FILE contains other settings than the current stage

@@ -102,7 +102,7 @@ printed_since() { tail -c "+$(($2 + 1))" "$1"; } # LOG BYTES: print LOG without 
 
 end_unmet() { # LOG BYTES PROCESS: end torchrun if the workers do not start in time, because PyTorch can wait without a limit
   local left=$((WORKER_TIMEOUT + 20))
-  while sleep 1 && kill -0 "$3" 2>/dev/null && ! printed_since "$1" "$2" | grep -q "$workers_began"; do
+  while sleep 1 && kill -0 "$3" 2>/dev/null && ! grep -q "$workers_began" < <(printed_since "$1" "$2"); do
     ((left -= 1)) || kill "$3"
   done
 }

@@ -128,6 +128,15 @@ def test_the_part_of_bleu_that_remains_is_that_of_each_seed():
     assert SCORES["mean"](found, "plain", 3, "kept") == 0.375
 
 
+def test_runs_with_other_settings_are_not_in_one_table(tmp_path):
+    for seed, updates in ((1, 50), (2, 6000)):
+        folder = tmp_path / "L2" / "rope" / f"seed{seed}"
+        write_scores(folder)
+        (folder / ".score.done").write_text(f"DATA=language\nUPDATES={updates}\n")
+    with pytest.raises(SystemExit, match=r"seed2 has other settings \(UPDATES=6000\) than .*seed1 \(UPDATES=50\)"):
+        SCORES["table"](str(tmp_path), "L2")
+
+
 def test_three_seeds_have_an_interval(tmp_path, capsys):
     for seed, bleu in ((1, 10.0), (2, 20.0), (3, 30.0)):
         write_scores(tmp_path / "L2" / "rope" / f"seed{seed}", bleu)

@@ -179,6 +179,14 @@ def test_one_recipe_at_a_time(tmp_path):
     assert not (tmp_path / ".recipe").exists()
 
 
+def test_the_length_of_sentences_in_a_folder_with_an_equals_sign(tmp_path):
+    """awk would read such a file name as an assignment."""
+    (tmp_path / "a=1").mkdir()
+    (tmp_path / "a=1" / "text").write_text("a\na b c\n")
+    done = bash('cd "$OUT"; require_length 3 a=1/text', OUT=str(tmp_path))
+    assert done.returncode == 1 and "a=1/text, line 2, has 3 subwords" in done.stdout
+
+
 #: opens the output folder OUT, prints a line, and waits for a line of input. The environment contains OUT and SHARE
 OPENED = 'read_arguments "$@"; option OUT text "" "output folder"; one_worker; open_output; echo opened; read -r'
 

@@ -124,8 +124,7 @@ def test_the_table_needs_scores(tmp_path):
 
 def test_a_row_is_the_mean_over_its_seeds(tmp_path):
     committed, out = ROOT / "results" / "pnat" / "language", tmp_path / "out"
-    # the runs nat/seed1 and pnat/seed1 are stored as two seeds of nat
-    places = {"teacher": "teacher", "nat/seed1": "nat/seed2", "pnat/seed1": "nat/seed10"}
+    places = {"teacher": "teacher", "nat/seed1": "nat/seed2", "nat/seed2": "nat/seed10"}  # run -> its place in this archive
     records = archive.read(committed)
     out.mkdir()
     archive.write(out, {place: records[run] for run, place in places.items()})
@@ -139,13 +138,21 @@ def test_a_row_is_the_mean_over_its_seeds(tmp_path):
     helper("pnat_table.py", out, "nat")
     with (out / "table.csv").open() as file:
         _, nat = csv.DictReader(file)
-    expected = sum(records[run].parts["test"].bleu for run in ("nat/seed1", "pnat/seed1")) / 2
+    expected = sum(records[run].parts["test"].bleu for run in ("nat/seed1", "nat/seed2")) / 2
     assert float(nat["BLEU"]) == pytest.approx(expected, abs=0.006)
     assert (nat["sentences/s"], nat["position %"], nat["of near pairs %"]) == ("75.5", "81.45", "")
     shutil.rmtree(out / "nat")
     before = (out / "table.csv").read_text()
     helper("pnat_table.py", out, "nat")  # works without the folder of a run. The archive and measured.json have all values
     assert (out / "table.csv").read_text() == before
+
+
+def test_seeds_of_a_row_have_equal_settings(tmp_path):
+    records = archive.read(ROOT / "results" / "pnat" / "language")
+    longer = records["nat/seed2"].model_copy(update={"updates": 7})
+    archive.write(tmp_path, {"teacher": records["teacher"], "nat/seed1": records["nat/seed1"], "nat/seed2": longer})
+    error = helper("pnat_table.py", tmp_path, "nat", status=1)
+    assert "differ in updates (" in error and "Expected differences only in method and seed" in error
 
 
 def test_a_row_of_fewer_seeds_than_others_is_named(tmp_path):

@@ -91,6 +91,8 @@ def test_a_parser_is_called_for_every_part():
             "TEXT_FROM=words: PARSER is missing. Expected a command that reads one sentence per line and writes CoNLL-U",
         ),
         ({"DATA_FROM": "x", "METHODS": "posenc_xl_pe"}, "xl_pe: the data has no side files of the required kinds (order)"),
+        ({"DATA_FROM": "x", "TARGET": "en"}, "SOURCE=en: equal to TARGET. Expected two languages"),
+        ({"DATA_FROM": "x", "TARGET": "pt-BR"}, "pt-BR: a language code with a dash. Expected a code without a dash, such as pt"),
         ({"DATA_FROM": "x", "EDGES": "all"}, "EDGES=all: not allowed. Expected one of: basic enhanced"),
     ],
     ids=str,

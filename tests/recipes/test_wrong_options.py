@@ -113,6 +113,15 @@ def test_analyses_of_new_runs_are_not_done_before(tmp_path):
     assert done.stderr.rstrip().endswith(f"or remove {tmp_path}/analyses/.vectors.done.")
 
 
+def test_analyses_of_a_folder_that_is_reached_through_a_link(tmp_path):
+    (tmp_path / "runs" / "none" / "seed1").mkdir(parents=True)
+    (tmp_path / "runs" / "none" / "seed1" / "score.json").write_text("{}")
+    (tmp_path / "link").symlink_to("runs")
+    stamped(tmp_path / "link" / "analyses", "vectors", "FOUND=other\n")
+    done = run("studies/analyses", f"RUNS={tmp_path}/link", "vectors", env={"DRY_RUN": "", "POSENC_BIN": programs()})
+    assert "created with other settings (FOUND=other, now none/seed1" in done.stderr
+
+
 @pytest.mark.parametrize("recipe", ["quickstart", "studies/extrapolation", "wmt18/run", "multi30k_uk/run"])
 def test_a_sentence_that_is_too_long_is_an_error_before_the_training(recipe, tmp_path):
     languages = {"wmt18/run": "en de", "multi30k_uk/run": "en uk"}.get(recipe, "svo sov").split()
