@@ -250,6 +250,14 @@ def test_models_of_captions_are_decoded_without_training(trained, tmp_path):
     checkpoint = recipe.out / "L1_captions" / "none" / "seed1" / "checkpoint_last.pt"
     assert checkpoint.resolve() == trained.checkpoint().resolve()
     assert json.loads((checkpoint.parent / "concatenation.json").read_text())["plain"].keys() == set("123456")
+    for stamp, name in (
+        (recipe.out / "L1_captions/data/.preprocess.done", "SUBWORDS"),
+        (checkpoint.parent / ".train.done", "MODEL"),
+    ):
+        written = stamp.read_text()
+        stamp.write_text(re.sub(rf"CAPTIONS_{name}=\d+", f"CAPTIONS_{name}=1", written))  # as if this file has changed since
+        assert f"(CAPTIONS_{name}=1 " in study_of(trained, recipe.out).fails()
+        stamp.write_text(written)
     changed = study_of(trained, recipe.out, CAPTIONS=f"{trained.out}/")
     assert f"(CAPTIONS={trained.out}, now {trained.out}/)" in changed.fails()
     line = study_of(trained, tmp_path / "more", SINGLE="none rope").fails()
