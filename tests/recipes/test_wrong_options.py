@@ -122,16 +122,29 @@ def test_analyses_of_a_folder_that_is_reached_through_a_link(tmp_path):
     assert "created with other settings (FOUND=other, now none/seed1" in done.stderr
 
 
-@pytest.mark.parametrize("recipe", ["quickstart", "studies/extrapolation", "wmt18/run", "multi30k_uk/run"])
+#: recipe -> stage, languages, and options
+TOO_LONG = {
+    "quickstart": ("train", "svo sov", ["METHODS=none"]),
+    "studies/extrapolation": ("train", "svo sov", ["METHODS=none"]),
+    "studies/lengths": ("train", "svo sov", ["METHODS=ldpe"]),
+    "studies/pnat": ("teacher", "svo sov", []),
+    "studies/trees": ("train", "en de", ["METHODS=posenc_tpe", "DATA_FROM=x"]),
+    "studies/concatenation": ("train", "svo sov", ["CONDITIONS=L2", "DOCUMENTS=none", "DATA=language"]),
+    "studies/transformer_tiny/run": ("train", "en de", ["METHODS=none"]),
+    "wmt18/run": ("train", "en de", ["METHODS=none"]),
+    "multi30k_uk/run": ("train", "en uk", ["METHODS=none"]),
+}
+
+
+@pytest.mark.parametrize("recipe", TOO_LONG)
 def test_a_sentence_that_is_too_long_is_an_error_before_the_training(recipe, tmp_path):
-    languages = {"wmt18/run": "en de", "multi30k_uk/run": "en uk"}.get(recipe, "svo sov").split()
-    for folder in (tmp_path / "text", tmp_path / "data", tmp_path / "data" / "en-de"):
-        stamped(folder, "preprocess", "")
-    for language in languages:
-        (tmp_path / "text" / f"valid.sub.{language}").write_text("a b\n" + "a " * 20 + "\n")
-    given = ["LENGTH=20", "METHODS=none", f"OUT={tmp_path}", "train"]
-    done = run(recipe, *given, env={"DRY_RUN": "", "POSENC_BIN": programs()})
-    assert f"valid.sub.{languages[0]}, line 2, has 20 subwords" in done.stdout
-    assert (
-        "LENGTH=20: too short for the sentence above." in done.stderr and not (tmp_path / "none" / "seed1" / "train.log").exists()
-    )
+    stage, languages, options = TOO_LONG[recipe]
+    for folder in (tmp_path, tmp_path / "L2"):
+        for data in (folder / "text", folder / "data", folder / "data" / "en-de"):
+            stamped(data, "preprocess", "")
+        for language in languages.split():
+            (folder / "text" / f"valid.sub.{language}").write_text("a b\n" + "a " * 20 + "\n")
+    done = run(recipe, "LENGTH=20", f"OUT={tmp_path}", stage, *options, env={"DRY_RUN": "", "POSENC_BIN": programs()})
+    assert f"valid.sub.{languages.split()[0]}, line 2, has 20 subwords" in done.stdout
+    assert "LENGTH=20: too short for the sentence above." in done.stderr
+    assert not list(tmp_path.rglob("train.log"))
