@@ -276,6 +276,18 @@ def test_wrong_options_are_one_line(mirror, tmp_path, capsys):
     assert f"{tmp_path}: no .tar files in this folder" in capsys.readouterr().err
 
 
+def test_text_that_was_unpacked_from_other_archives_is_not_used(mirror, tmp_path):
+    """A call for other archives was interrupted after it had unpacked a file."""
+    assert fetch(mirror, tmp_path / "whole") == 0
+    left = tmp_path / "again" / "raw" / "training" / "europarl-v7.de-en.de"
+    left.parent.mkdir(parents=True)
+    left.write_text("other\n" * SIZES["europarl"])
+    (tmp_path / "again" / "raw" / "made_from").write_text("other archives")
+    assert fetch(mirror, tmp_path / "again") == 0
+    assert read(tmp_path / "again" / "train.de") == read(tmp_path / "whole" / "train.de")
+    assert not (tmp_path / "again" / "raw").exists()
+
+
 def test_other_files_in_the_folder_of_unpacked_files_are_kept(mirror, tmp_path):
     own = [tmp_path / "raw" / "mine", tmp_path / "raw" / "dev" / "mine"]
     for path in own:

@@ -319,6 +319,8 @@ def run(args: argparse.Namespace) -> int:
     wanted[TEST] = {member: f"test/{member}" for member in _test_members(args.other)}
     archives = store.get(wanted)
     require_room(args.folder, int(_GROWTH * sum(path.stat().st_size for path in archives.values())), "text and binary data")
+    members = [raw / member for names in wanted.values() for member in names.values()]
+    stamp = _begin(raw, members, archives.values())
     for archive, path in archives.items():
         print(f"{path}: unpacking", flush=True)
         extract(path, {member: raw / member for member in wanted[archive].values() if not (raw / member).is_file()})
@@ -337,8 +339,20 @@ def run(args: argparse.Namespace) -> int:
     (args.folder / "corpus.txt").write_text(f"{name}\n", encoding="utf-8")
     if not args.checksums and args.other == "de":
         _compare(args.folder, cleaning, kept)
-    _remove_unpacked(raw, [raw / member for members in wanted.values() for member in members.values()])
+    _remove_unpacked(raw, [*members, stamp])
     return 0
+
+
+def _begin(raw: Path, members: Iterable[Path], archives: Iterable[Path]) -> Path:
+    """Remove members that an interrupted call has unpacked from other archives. Return a file that identifies the archives."""
+    stamp = raw / "made_from"
+    made_from = "".join(f"{path.resolve()} {path.stat().st_size} {path.stat().st_mtime_ns}\n" for path in archives)
+    if not (stamp.is_file() and stamp.read_bytes() == made_from.encode()):
+        for path in members:
+            path.unlink(missing_ok=True)
+        raw.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(made_from, encoding="utf-8")
+    return stamp
 
 
 def _remove_unpacked(raw: Path, files: Iterable[Path]) -> None:
