@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
 
 _SILENT = ("<s>", "<pad>", "</s>")
+
+
+def is_sentencepiece(symbols: Collection[str]) -> bool:
+    """Return whether the symbols of a vocabulary are from SentencePiece, in which the first subword of a word begins with "▁".
+
+    Other text can contain "▁" as well. The symbols are from SentencePiece if at least one in a hundred begins with "▁", and if
+    more symbols begin with "▁" than end with "@@", the mark of subword-nmt.
+    """
+    begins, continued = sum(symbol.startswith("▁") for symbol in symbols), sum(symbol.endswith("@@") for symbol in symbols)
+    return begins > continued and 100 * begins >= len(symbols)
 
 
 def printed_characters(words: Mapping[str, int], size: int) -> Tensor:
@@ -16,9 +26,8 @@ def printed_characters(words: Mapping[str, int], size: int) -> Tensor:
     The symbols <s>, <pad> and </s> have 0 characters. The token <unk> has 5 characters (SentencePiece), or 6 characters
     including a space (subword-nmt). The tokens "▁ab" (SentencePiece) and "ab" (subword-nmt) have 3 characters: two letters
     and a space. The tokens "ab" (SentencePiece) and "ab@@" (subword-nmt) have 2 characters.
-    The tokens are from SentencePiece if more tokens begin with "▁" than end with "@@".
     """
-    sentencepiece = sum(word.startswith("▁") for word in words) > sum(word.endswith("@@") for word in words)
+    sentencepiece = is_sentencepiece(words)
     counts = torch.zeros(size, dtype=torch.long)
     for word, index in words.items():
         if word not in _SILENT:

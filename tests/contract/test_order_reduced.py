@@ -39,6 +39,19 @@ def test_words_move_as_wholes(sentence, words):
         assert sorted(map(order.count, words)) == [1] * len(words) and len(order) == len(sentence), order
 
 
+@pytest.mark.parametrize(
+    "more", ["a@@ b@@ \u2581@@", " ".join(f"w{n}" for n in range(100)) + " \u2581"], ids=["subwords", "words"]
+)
+def test_a_symbol_of_sentencepiece_in_other_text(more):
+    """A dictionary of other text can contain a symbol that begins with SentencePiece's mark. Words are shuffled nevertheless."""
+    dictionary = Dictionary()
+    for symbol in more.split():
+        dictionary.add_symbol(symbol)
+    row = [dictionary.add_symbol(word) for word in "c d e f g h i".split()] + [dictionary.eos()]
+    torch.manual_seed(2)
+    assert len(WordShuffle(dictionary, 1.0)(torch.tensor([row] * 20)).unique(dim=0)) > 10
+
+
 def test_a_first_symbol_stays_at_the_beginning():
     """The source of a non-autoregressive model begins with <s>. The shuffle does not move this symbol."""
     words = Dictionary()

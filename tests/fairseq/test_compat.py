@@ -249,6 +249,7 @@ def test_another_kind_of_file_is_no_checkpoint(tmp_path, other):
         ({"model": {"positions_version": torch.tensor([-1, 300])}}, "positions_version"),
         ({"model": {"positions_version": torch.tensor([0xFF, 0xFE])}}, "positions_version"),
         ({"model": {"positions_version": torch.tensor([65, 66])}}, "positions_version"),
+        ({"model": {"positions_version": torch.tensor([*b"encoder: \xff"])}}, "positions_version"),
         ({"model": {"positions_version": torch.tensor([], dtype=torch.long)}}, "positions_version"),
     ],
     ids=str,
@@ -256,6 +257,14 @@ def test_another_kind_of_file_is_no_checkpoint(tmp_path, other):
 def test_a_crafted_checkpoint_is_refused_in_one_line(state, tmp_path, changes, words):
     message = refused(save({**state, **changes}, tmp_path / "crafted.pt"))
     assert words in message
+
+
+def test_the_specs_of_a_checkpoint_may_contain_other_letters(state, tmp_path):
+    """A separator of sentences can be any token, such as ¶."""
+    text = "encoder: segments:separator=¶\u0445\ndecoder: none\ncross: none"
+    model = {**state["model"], "positions_version": torch.tensor([*text.encode()])}
+    path = save({**state, "model": model}, tmp_path / "checkpoint.pt")
+    assert bytes(checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]["positions_version"].tolist()).decode() == text
 
 
 def test_other_kinds_of_archive_are_refused_without_advice_to_run_them(tmp_path):

@@ -176,6 +176,14 @@ def test_half_precision_trains_on_a_cpu(fairseq, tmp_path, flag):
     assert all(value.isfinite().all() for value in state.values())
 
 
+def test_an_overflow_of_gradients_on_a_cpu_is_skipped(fairseq, tmp_path):
+    done = fairseq.train("posenc_rope_tiny", tmp_path, "--fp16", "--fp16-init-scale", 2**30)
+    assert done.status == 0, done.output[-3000:]
+    assert "gradient overflow detected, ignoring gradient" in done.output
+    state = fairseq.state(tmp_path / "checkpoint_last.pt")["model"]
+    assert all(value.isfinite().all() for value in state.values())
+
+
 def last_error(output: str) -> str:
     return re.findall(r"^(?:\[rank\d\]: )?(\w*(?:Error|Exception)\b.*)", output, re.MULTILINE)[-1]
 

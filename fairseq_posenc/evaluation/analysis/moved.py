@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ...common.progress import Progress
 from ...core import PositionError
+from ...ops.characters import is_sentencepiece
 from ...plotting.style import add_legend, label_text, line_style, new_figure
 from . import moves
 from .results import Result
@@ -45,13 +46,10 @@ def words_of(tokens: Sequence[int], symbols: Sequence[str]) -> list[Sequence[int
 
 
 def joining(symbols: Sequence[str]) -> str | None:
-    """Return fairseq's name for the format of the subwords: "sentencepiece", "subword_nmt", or None for words.
-
-    A text that is split by subword-nmt can contain "▁". The format is SentencePiece if more symbols begin with "▁" than end
-    with "@@".
-    """
-    begin, go_on = sum(s.startswith(_WORD_BEGIN) for s in symbols), sum(s.endswith(_WORD_GOES_ON) for s in symbols)
-    return "sentencepiece" if begin > go_on else "subword_nmt" if go_on else None
+    """Return fairseq's name for the format of the subwords: "sentencepiece", "subword_nmt", or None for words."""
+    if is_sentencepiece(symbols):
+        return "sentencepiece"
+    return "subword_nmt" if any(symbol.endswith(_WORD_GOES_ON) for symbol in symbols) else None
 
 
 def bucket(distance: int) -> int:

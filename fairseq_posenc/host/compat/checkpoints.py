@@ -134,7 +134,7 @@ def _problem(state: Any) -> str | None:
 
 
 def _is_text_of_positions(value: torch.Tensor) -> bool:
-    """Return whether a tensor contains the character codes of lines such as `encoder: rope:base=10000`.
+    """Return whether a tensor contains the UTF-8 bytes of lines such as `encoder: rope:base=10000`.
 
     The first three lines must be the lines of the three sites. Other lines may follow, such as the line of PNAT's predictor.
     """
@@ -142,10 +142,13 @@ def _is_text_of_positions(value: torch.Tensor) -> bool:
         value.dim() != 1
         or value.dtype not in _INTEGERS
         or value.numel() > _LONGEST_TEXT
-        or not all(0 <= code < 128 for code in value.tolist())
+        or not all(0 <= code < 256 for code in value.tolist())
     ):
         return False
-    lines = bytes(value.tolist()).decode().splitlines()
+    try:
+        lines = bytes(value.tolist()).decode().split("\n")
+    except UnicodeDecodeError:
+        return False
     return [line.partition(": ")[0] for line in lines[: len(SITES)]] == list(SITES)
 
 

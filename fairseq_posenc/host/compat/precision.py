@@ -5,6 +5,7 @@ import functools
 import torch
 from fairseq import utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
 
 
 def with_half_precision(call_main):
@@ -24,5 +25,25 @@ def with_half_precision(call_main):
     return call
 
 
+def without_gpu(train_step):
+    """Wrap Trainer.train_step, so that an overflow of the gradients on a CPU does not end the training.
+
+    fairseq skips such an update, but first moves a number to a GPU. Without a GPU, this raises an error.
+    """
+
+    @functools.wraps(train_step)
+    def step(trainer, *args, **kwargs):
+        if torch.cuda.is_available():
+            return train_step(trainer, *args, **kwargs)
+        cuda, torch.Tensor.cuda = torch.Tensor.cuda, lambda tensor: tensor
+        try:
+            return train_step(trainer, *args, **kwargs)
+        finally:
+            torch.Tensor.cuda = cuda
+
+    return step
+
+
 def apply() -> None:
     distributed_utils.call_main = with_half_precision(distributed_utils.call_main)
+    Trainer.train_step = without_gpu(Trainer.train_step)

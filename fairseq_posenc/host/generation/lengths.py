@@ -162,7 +162,7 @@ class OutputLengths:
         net_input = sample["net_input"]
         if not isinstance(getattr(generator, "model", None), LengthEnsemble):  # the generator scores references
             if self.read_as is not None:
-                net_input.setdefault("side_inputs", {})[SIDE] = lengths
+                net_input["side_inputs"] = {**net_input.get("side_inputs", {}), SIDE: lengths}
             return prefix
         final_step = last_step(generator, net_input)
         if lengths is None and prefix is not None and self.eos != "free":

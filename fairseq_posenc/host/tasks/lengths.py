@@ -67,5 +67,6 @@ class OutputLengthTask(TranslationTask):
                 f"--segments-forced {self.segments.token} and prefixes of the output can contradict each other. Expected one. "
                 "Leave --prefix-size or --segments-forced out."
             )
+        sample = {**sample, "net_input": dict(sample["net_input"])}  # the caller may use the batch again
         prefix_tokens = self.lengths.ask(sample, generator, prefix_tokens)
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)

@@ -503,7 +503,7 @@ def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
 
 def _differences(given: Tensor, own: Tensor) -> str:
     """Return a text such as 'encoder: t5:... instead of rope:...' for the sites whose specs differ, or ""."""
-    lines = ["".join(map(chr, text.tolist())).splitlines() for text in (given, own)]
+    lines = [bytes(text.tolist()).decode().split("\n") for text in (given, own)]
     rows = [dict(line.partition(": ")[::2] for line in text) for text in lines]
     return "; ".join(
         f"{site}: {rows[0].get(site)} instead of {spec}"

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ....ops.characters import is_sentencepiece
+
 
 class WordShuffle(nn.Module):
     """Shuffle the words of a source sentence with a given probability, only in training. The target is unchanged.
@@ -20,7 +22,7 @@ class WordShuffle(nn.Module):
     def __init__(self, dictionary: Any, probability: float):
         super().__init__()
         self.probability, self.first, self.ends = probability, dictionary.bos(), (dictionary.eos(), dictionary.pad())
-        marked = any(symbol.startswith("\u2581") for symbol in dictionary.symbols)
+        marked = is_sentencepiece(dictionary.symbols)
         continues = [marked and not symbol.startswith("\u2581") for symbol in dictionary.symbols]
         joins_next = [symbol.endswith("@@") for symbol in dictionary.symbols]
         self.register_buffer("continues", torch.tensor(continues), persistent=False)
