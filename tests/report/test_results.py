@@ -335,3 +335,49 @@ def test_the_page_names_the_methods_without_runs(precision):
     trained = {run.arch for run in archive.read(ROOT / "results" / "all_methods" / precision).values()}
     listed = re.search(r"These methods are not in the tables: (.*?)\.", " ".join(page().split()))[1]
     assert re.findall(r"`(\w+)`", listed) == [name for name in registry.names() if f"posenc_{name}_tiny" not in trained]
+
+
+def concatenation() -> dict[tuple[str, str, str], dict[str, list[float]]]:
+    """Return (score, decoding, training text) -> method -> means for one to six captions per line."""
+    found: dict = {}
+    with (ROOT / "results" / "concatenation" / "multi30k_en-de" / "table.csv").open(encoding="utf-8", newline="") as file:
+        for score, decoding, text, method, seeds, *values in list(csv.reader(file))[1:]:
+            assert seeds == "3"
+            found.setdefault((score, decoding, text), {})[method] = [float(value) for value in values if value]
+    return found
+
+
+def from_to(values: list[float], digits: int) -> str:
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def statements_about_concatenation() -> list[str]:
+    found, local = concatenation(), ("posenc_group", "posenc_g_transformer")
+    single, kept = found["bleu", "plain", "L1_captions"], found["kept", "plain", "L1_captions"]
+    words = [values[5] for values in found["ratio", "plain", "L1_captions"].values()]
+    best = sorted(single, key=lambda name: -single[name][5])[:2]
+    pairs, parts, forced = (found[score, how, "L2"] for score, how in (("bleu", "plain"), ("kept", "plain"), ("bleu", "forced")))
+    sentences, rest = found["sentences", "plain", "L2"], [name for name in pairs if name not in local]
+    shift = "posenc_segment_shift"
+    others = [pairs[name][5] for name in rest if name != shift]
+    highest = " and ".join(f"{single[name][5]:.1f} (`{name}`)" for name in best)
+    return [
+        f"With one caption per line, they have {from_to([x[0] for x in single.values()], 1)} BLEU.",
+        f"With two captions, {from_to([x[1] * 100 for x in kept.values()], 0)} % of this BLEU remains, and with six captions "
+        f"{from_to([x[5] * 100 for x in kept.values()], 0)} %.",
+        f"The highest BLEU with six captions is {highest}.",
+        f"With six captions, the outputs have {from_to([x * 100 for x in words], 0)} % of the words of the references.",
+        f"In these two rows, {from_to([parts[name][5] * 100 for name in local], 0)} % of the BLEU remains with six captions "
+        f"({from_to([pairs[name][5] for name in local], 1)} BLEU).",
+        f"With two captions, the other rows have {from_to([pairs[name][1] for name in rest], 1)} BLEU. With six captions, "
+        f"`{shift}` has {pairs[shift][5]:.1f} BLEU, and the other rows have {from_to(others, 1)} BLEU.",
+        f"For lines of three captions, {from_to([sentences[name][2] * 100 for name in rest], 0)} % of their outputs have three "
+        "sentences.",
+        f"If the decoder must write six sentences, they have {from_to([forced[name][5] for name in rest], 1)} BLEU.",
+    ]
+
+
+def test_the_page_has_the_scores_of_concatenated_captions():
+    section = re.search(r"^## concatenation/multi30k_en-de$(.*?)^## ", page(), re.MULTILINE | re.DOTALL)[1]
+    text = " ".join(section.split())
+    assert [sentence for sentence in statements_about_concatenation() if sentence not in text] == []
