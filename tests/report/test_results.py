@@ -360,6 +360,9 @@ def statements_about_concatenation() -> list[str]:
     sentences, rest = found["sentences", "plain", "L2"], [name for name in pairs if name not in local]
     shift = "posenc_segment_shift"
     others = [pairs[name][5] for name in rest if name != shift]
+    file = ROOT / "results" / "concatenation" / "multi30k_en-de" / "scores.json"
+    seeds = json.loads(file.read_text(encoding="utf-8"))["L2"][shift].values()
+    of_seeds = from_to([seed["plain"]["6"]["bleu"] for seed in seeds], 1)
     highest = " and ".join(f"{single[name][5]:.1f} (`{name}`)" for name in best)
     return [
         f"With one caption per line, they have {from_to([x[0] for x in single.values()], 1)} BLEU.",
@@ -370,7 +373,8 @@ def statements_about_concatenation() -> list[str]:
         f"In these two rows, {from_to([parts[name][5] * 100 for name in local], 0)} % of the BLEU remains with six captions "
         f"({from_to([pairs[name][5] for name in local], 1)} BLEU).",
         f"With two captions, the other rows have {from_to([pairs[name][1] for name in rest], 1)} BLEU. With six captions, "
-        f"`{shift}` has {pairs[shift][5]:.1f} BLEU, and the other rows have {from_to(others, 1)} BLEU.",
+        f"`{shift}` has {pairs[shift][5]:.1f} BLEU ({of_seeds} BLEU in its three seeds), and the other rows have "
+        f"{from_to(others, 1)} BLEU.",
         f"For lines of three captions, {from_to([sentences[name][2] * 100 for name in rest], 0)} % of their outputs have three "
         "sentences.",
         f"If the decoder must write six sentences, they have {from_to([forced[name][5] for name in rest], 1)} BLEU.",
