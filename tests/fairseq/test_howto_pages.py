@@ -102,7 +102,7 @@ def test_output_length(reader):
     for number, hypothesis in hypotheses(output).items():
         assert len(hypothesis.split()) == max(1, int(0.9 * len(sources[number].split()) + 0.5))
     assert len(sources) == 8 and len(hypotheses((reader.folder / "ldpe/shorter.out").read_text())) == 8
-    assert "| shorter" in printed and "| exact" in printed
+    assert all(re.search(rf"\| ldpe\S*, noise 2, {part} +\|", printed) for part in ("shorter", "exact"))
 
 
 def test_non_autoregressive_models(reader):
