@@ -45,8 +45,8 @@ class MethodCard:
     The docstring of the method's class contains the equation and the deviations from the paper.
 
     parameters: a formula for the number of trainable scalars of one stack. `core/formula.py` defines its letters.
-    extrapolation: result for sentences longer than in training: "runs", "clips" (distances or positions beyond the table share
-    one entry), or "error".
+    extrapolation: result for sentences longer than in training: "runs", "clips" (distances or positions beyond a limit have
+    the same effect), or "error".
     directional: False if the method does not distinguish left from right. The output of a reversed sentence is then the
     reversed output of the sentence. A causal mask is not considered.
     stochastic: the scores may be random. The equation then describes their mean.

@@ -31,7 +31,7 @@ _FLAGS = ("learnable", "recurring", "unbound")
 #: value of a card -> explanation on the page of the method
 EXTRAPOLATION = {
     "runs": "defined at every length",
-    "clips": "distances or positions beyond the table share one entry",
+    "clips": "distances or positions beyond a limit have the same effect",
     "error": "raises PositionError",
 }
 EVIDENCE = {

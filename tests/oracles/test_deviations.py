@@ -121,8 +121,8 @@ SAYS = {
     "row_gates": ["There is no paper", "By default, the sum contains the gates of the tokens after the key"],
     "sandwich": ["Public implementations differ in the first j", "with `first=0`"],
     "selective_rope": [
-        "is an option of the code. Here it is on by default",
-        "Their class alone has the initial values of nn.Linear",
+        "The bias exp(b) is on by default. In the authors' code, it is off by default",
+        "Outside of these models, the authors' class has PyTorch's initial values",
     ],
     "segment_shift": ["Only the code was read, not the text of the papers", "Decoding uses the same positions as training"],
     "segments": ["A source of single sentences has no separators, and the term has no effect", "The authors' stacks share one"],

@@ -22,6 +22,7 @@ class Wavelet(PositionMethod):
           of fewer than 16 channels have d_h/2 scales, so that they have two shifts.
         * Channel i has the scale 2^(i mod 8) and the shift i // 8. The paper does not state the order of the channels.
         * The paper's largest model has the scales 2^2, ..., 2^9. The scales of this project begin with 2^0.
+        * No distance is clipped. The wavelets of long distances are 0, so all long distances have the same score.
         * The use of this method in the encoder is an extension of this project. $\psi$ is symmetric. Only channels with a shift
           above 0 therefore distinguish directions.
     Cost: no parameters. Each layer computes the products of all queries with the vectors of all distances. The spec
@@ -46,7 +47,7 @@ class Wavelet(PositionMethod):
         injection="MAM",
         learnable=False,
         recurring=True,
-        extrapolation="runs",
+        extrapolation="clips",
         evidence="paper",
         sites=("decoder",),
         extended_sites=("encoder",),
