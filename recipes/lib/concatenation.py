@@ -114,9 +114,13 @@ def read(out: Path, conditions: list[str]) -> Scores:
 
 
 def require_equal_settings(paths: list[Path]) -> None:
-    """Exit with one line if two runs have different settings. The recipe has written the settings next to the scores."""
+    """Exit with one line if two runs have different settings. The recipe has written the settings next to the scores.
+
+    CAPTIONS_MODEL is the checksum of the model of a run, and differs between all runs.
+    """
     stamps = {path.parent: path.with_name(".score.done") for path in paths}
-    settings = {run: set(stamp.read_text(encoding="utf-8").splitlines()) for run, stamp in stamps.items() if stamp.is_file()}
+    lines = {run: stamp.read_text(encoding="utf-8").splitlines() for run, stamp in stamps.items() if stamp.is_file()}
+    settings = {run: {line for line in found if not line.startswith("CAPTIONS_MODEL=")} for run, found in lines.items()}
     for run, found in settings.items():
         first = next(iter(settings))
         if found != settings[first]:

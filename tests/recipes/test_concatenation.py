@@ -137,6 +137,15 @@ def test_runs_with_other_settings_are_not_in_one_table(tmp_path):
         SCORES["table"](str(tmp_path), "L2")
 
 
+def test_rows_of_different_models_of_captions_are_in_one_table(tmp_path, capsys):
+    """The settings contain the checksum of the model of CAPTIONS, which differs between all runs."""
+    for number, row in enumerate(("none", "rope")):
+        write_scores(tmp_path / "L1_captions" / row / "seed1")
+        (tmp_path / "L1_captions" / row / "seed1" / ".score.done").write_text(f"CAPTIONS=runs\nCAPTIONS_MODEL={number} 9\n")
+    SCORES["table"](str(tmp_path), "L1_captions")
+    assert "| L1_captions | rope " in capsys.readouterr().out
+
+
 def test_three_seeds_have_an_interval(tmp_path, capsys):
     for seed, bleu in ((1, 10.0), (2, 20.0), (3, 30.0)):
         write_scores(tmp_path / "L2" / "rope" / f"seed{seed}", bleu)
