@@ -21,16 +21,7 @@ from ...data.side.files import WORDS, SideError
 from ...registry import method_class
 from ...registry.declarations import name_files, named_files
 from .binarise import LABELLED, ORDER_SOURCE, text_prefix
-from .checksums import (
-    BINARISE,
-    RELATIONS,
-    digest_of_relations,
-    load_relations,
-    open_rows,
-    require_fit,
-    require_unchanged,
-    text_sizes,
-)
+from .checksums import RELATIONS, digest_of_relations, load_relations, require_unchanged
 
 logger = logging.getLogger(__name__)
 
@@ -96,36 +87,23 @@ def readers(methods: Iterable[PositionMethod], before: Sequence[Reader] = ()) ->
 
 
 class SideFiles:
-    """The sentences of one data set, by index. Raise SideError if files are missing, damaged, changed or do not fit the text.
+    """The sentences of one data set, by index. Raise SideError if files are missing, or changed after posenc side binarise.
 
     `prefix` is DATA/SPLIT.SOURCE-TARGET.SOURCE. The text is `prefix`.idx, and a side file is `prefix`.KIND.idx.
     """
 
     def __init__(self, prefix: Path, kinds: Iterable[str]):
         kinds = tuple(kinds)
-        self._rows = {}
-        sizes = text_sizes(prefix)
-        for kind in (*kinds, WORDS):
-            path = f"{prefix}.{kind}"
+        paths = {kind: f"{prefix}.{kind}" for kind in (*kinds, WORDS)}
+        for path in paths.values():
             if not indexed_dataset.dataset_exists(path, "mmap"):
                 raise SideError(
                     "SIDE-MISSING",
                     f"{path}.idx",
                     "no such file. The model reads this side file. Create it with posenc side binarise.",
                 )
-            self._rows[kind] = open_rows(path)
-            if len(self._rows[kind]) != len(sizes):
-                detail = f"{len(self._rows[kind])} sentences, but the text has {len(sizes)}. {BINARISE}"
-                raise SideError("SIDE-LINES", f"{path}.idx", detail)
-        wrong = np.flatnonzero(self._rows[WORDS].sizes != sizes)
-        if len(wrong):
-            tokens = self._rows[WORDS].sizes[wrong[0]]
-            detail = f"{tokens} tokens, but the text has {sizes[wrong[0]]}. {BINARISE}"
-            raise SideError("SIDE-MAP", f"{prefix}.{WORDS}.idx, sentence {wrong[0] + 1}", detail)
-        relations = prefix.with_name(RELATIONS)
-        known = len(load_relations(relations)) if set(kinds) & set(LABELLED) and relations.exists() else None
-        require_fit(prefix, self._rows, known)
         require_unchanged(prefix, kinds, LABELLED)
+        self._rows = {kind: indexed_dataset.make_dataset(path, "mmap") for kind, path in paths.items()}
 
     def __len__(self) -> int:
         return len(self._rows[WORDS])

@@ -4,13 +4,10 @@ Each file leads to a one-line error, at binarising or at loading.
 """
 
 import gzip
-import logging
 import shutil
 
 import numpy as np
 import pytest
-import torch
-from fairseq.data import indexed_dataset
 
 from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionError
@@ -39,74 +36,25 @@ def rewrite(path, change) -> None:
     path.write_bytes(change(path.read_bytes()))
 
 
-def write_rows(prefix, kind, rows) -> None:
-    """Write the rows of one kind of side data, in the format of an earlier version of this package."""
-    builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.{kind}.bin", dtype=np.uint16)
-    for row in rows:
-        builder.add_item(torch.tensor(row))
-    builder.finalize(f"{prefix}.{kind}.idx")
+def test_unchanged_files(data):
+    assert len(SideFiles(data, ALL)) == 3
 
 
-def test_data_of_this_version_is_compared_without_a_warning(data, caplog):
-    with caplog.at_level(logging.WARNING):
-        SideFiles(data, ALL)
-    assert not caplog.records
-
-
-def test_data_of_an_earlier_version_has_one_warning(data, caplog):
+def test_data_of_an_earlier_version_has_no_checksums(data):
     checksums.file_of(data).unlink()
-    with caplog.at_level(logging.WARNING):
-        assert len(SideFiles(data, ALL)) == 3
-    assert [record.message for record in caplog.records] == [
-        f"{data}: side files of an earlier version have no checksum; posenc side binarise adds it"
-    ]
+    assert f"SIDE-MISSING: {data}.side.json: no such file" in refused(data)
 
 
 @pytest.mark.parametrize("kind", [*ALL, "words"])
-@pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize(
     "change",
-    [lambda content: content[:-2], lambda content: b"", lambda content: content + b"\0\0"],
-    ids=["truncated", "empty", "longer"],
+    [lambda content: content[:-2], lambda content: b"", lambda content: content + b"\0\0", lambda content: bytes(len(content))],
+    ids=["truncated", "empty", "longer", "zeros"],
 )
 @pytest.mark.parametrize("ending", ["bin", "idx"])
-def test_a_truncated_file(data, kind, checksum, change, ending):
-    if not checksum:
-        checksums.file_of(data).unlink()
+def test_a_changed_file(data, kind, change, ending):
     rewrite(data.with_name(f"{data.name}.{kind}.{ending}"), change)
-    assert f"{data}.{kind}.{ending}" in refused(data) or ending == "idx"
-
-
-@pytest.mark.parametrize("ending", ["bin", "idx"])
-@pytest.mark.parametrize("change", [lambda content: content[:-2], lambda content: b""], ids=["truncated", "empty"])
-def test_a_truncated_text(data, ending, change):
-    rewrite(data.with_name(f"{data.name}.{ending}"), change)
-    assert str(data) in refused(data)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda content: b"X" + content[1:],
-        lambda content: content[:9] + b"\2" + content[10:],
-        lambda content: content[:17] + b"\xff" + content[18:],
-        lambda content: content[:18] + b"\xff" * 8 + content[26:],
-        lambda content: content[:26] + b"\xff" * 4 + content[30:],
-        lambda content: content[:-8] + b"\xff" * 8,
-    ],
-    ids=["magic", "version", "type", "rows", "size", "place"],
-)
-def test_a_damaged_index(data, change, capfd):
-    rewrite(data.with_name(f"{data.name}.heads.idx"), change)
-    assert f"SIDE-FORMAT: {data}.heads.idx: damaged or truncated" in refused(data)
-    assert "Traceback" not in "".join(capfd.readouterr())
-
-
-@pytest.mark.parametrize("kind", [*ALL, "words"])
-def test_a_changed_number(data, kind):
-    """All bytes of the file are replaced by zeros, so that its size does not change."""
-    rewrite(data.with_name(f"{data.name}.{kind}.bin"), lambda content: bytes(len(content)))
-    assert "SIDE-" in refused(data)
+    assert f"SIDE-CHANGED: {data}.{kind}.bin: the file was changed or belongs to another text" in refused(data)
 
 
 def test_a_changed_tree_that_is_a_tree(data):
@@ -118,27 +66,34 @@ def test_a_changed_tree_that_is_a_tree(data):
 
 
 @pytest.mark.parametrize(
-    "kind, rows, words",
+    "ending, change",
     [
-        ("heads", [[0] * 7, [0, 1], [0]], "heads.bin, sentence 1: the heads are not a tree"),
-        ("heads", [[2, 3, 0, 6, 6, 3, 3], [0, 3], [0]], "heads.bin, sentence 2: the heads are not a tree"),
-        ("heads", [[2, 3, 0, 6, 6, 3, 3], [0, 1, 1], [0]], "heads.idx, sentence 2: 3 entries. Expected one per word"),
-        ("heads", [[2, 3, 0, 6, 6, 3, 3], [0, 1]], "heads.idx: 2 sentences, but the text has 3"),
-        ("relations", [[4] * 7, [5, 2], [200]], "relations.bin, sentence 3: a relation number is too large"),
-        ("order", [[0, 1, 2, 3, 4, 5, 6], [1, 1], [0]], "order.bin, sentence 2: not a reordering"),
-        ("edges", [[1, 1, 2, 4], [0, 2, 2], [0, 1, 2]], "edges.idx, sentence 1: 4 numbers. Expected a multiple of 3"),
+        ("bin", lambda content: content[:-2]),
+        ("bin", lambda content: b""),
+        ("idx", lambda content: content[:-2]),
+        ("idx", lambda content: b""),
+        ("idx", lambda content: b"X" + content[1:]),
+        ("idx", lambda content: content[:9] + b"\2" + content[10:]),
+        ("idx", lambda content: content[:17] + b"\xff" + content[18:]),
+        ("idx", lambda content: content[:18] + b"\xff" * 8 + content[26:]),
+        ("idx", lambda content: content[:26] + b"\xff" * 4 + content[30:]),
+        ("idx", lambda content: content[:-8] + b"\xff" * 8),
     ],
+    ids=["bin-truncated", "bin-empty", "idx-truncated", "idx-empty", "magic", "version", "type", "rows", "size", "place"],
 )
-def test_rows_of_an_earlier_version_that_do_not_fit(data, kind, rows, words):
-    checksums.file_of(data).unlink()
-    write_rows(data, kind, rows)
-    assert words in refused(data)
-
-
-def test_a_word_without_tokens_in_rows_of_an_earlier_version(data):
-    write_rows(data, "words", [[0, 1, 2, 3, 4, 4, 5, 9], [0, 0, 0, 1], [0]])
-    checksums.file_of(data).unlink()
-    assert "words.idx, sentence 1: 8 tokens, fewer than words. Expected at least one token per word" in refused(data, ["edges"])
+def test_a_damaged_text(corpus, reference, ending, change, capfd):
+    """posenc side binarise refuses the text. After posenc side binarise, loading refuses it."""
+    path = reference.data.with_name(f"{reference.data.name}.{ending}")
+    whole = path.read_bytes()
+    rewrite(path, change)
+    with pytest.raises(PositionError, match=r"SIDE-FORMAT: .*Run fairseq-preprocess again") as error:
+        binarise([reference], corpus.data, subwords="subword_nmt")
+    assert str(reference.data) in str(error.value) and "\n" not in str(error.value)
+    path.write_bytes(whole)
+    binarise([reference], corpus.data, subwords="subword_nmt")
+    rewrite(path, change)
+    assert f"SIDE-CHANGED: {reference.data}: the text changed after posenc side binarise" in refused(reference.data)
+    assert "Traceback" not in "".join(capfd.readouterr())
 
 
 def test_side_files_of_another_language(corpus, data):
