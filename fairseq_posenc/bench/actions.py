@@ -101,13 +101,18 @@ def attention(variant: Variant, width: int, heads: int, length: int, device: tor
     module.to(device, dtype)
     x = torch.randn(length, 1, width, device=device, dtype=dtype, requires_grad=True)
 
-    def both_ways() -> None:
-        out, _ = module(x, x, x, need_weights=False, **given)
-        out.float().square().mean().backward()
+    return both_passes(module, lambda x: module(x, x, x, need_weights=False, **given)[0], x)
+
+
+def both_passes(module: nn.Module, attend: Callable[[Tensor], Tensor], x: Tensor) -> Action:
+    """Return the forward and backward pass of `attend`, a call of `module`."""
+
+    def run() -> None:
+        attend(x).float().square().mean().backward()
         module.zero_grad()
         x.grad = None
 
-    return both_ways
+    return run
 
 
 def methods(model: nn.Module) -> list[PositionMethod]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import registry
+from ..common.files import make_folder
 from ..common.progress import Progress
 from . import actions, counting, files, models, tables
-from .models import STOCK, Variant
+from .models import STOCK, Variant, variants
 from .settings import Settings
 from .timing import interleaved, ratios
-from .variants import variants
 
 #: number of models in memory at a time, in addition to the model of stock fairseq
 _GROUP = 6
@@ -23,7 +23,7 @@ def run(settings: Settings, specs: list[str]) -> int:
     listed = {site: variants(specs or registry.names(), site) for site in settings.sites}
     results: dict[str, Any] = {"settings": settings.record(), "rows": []}
     if settings.output:
-        files.make_folder(settings.output)
+        make_folder(settings.output)
         results["rows"] = files.finished(settings.output, results["settings"])
     done = {(row["method"], row["site"]) for row in results["rows"]}
     progress = Progress()

@@ -6,13 +6,14 @@ import shutil
 import sys
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..attention.positional import build_attention
+from ..common.files import make_folder
 from ..common.progress import Progress
 from ..core import PositionError
 from . import files, tables
-from .actions import Action
+from .actions import Action, both_passes
 from .peers import PAIRS, Pair, Sizes
 from .settings import Settings
 from .timing import interleaved, ratios
@@ -36,7 +37,7 @@ def run(settings: Settings) -> int:
     results = {"settings": settings.record(), "rows": rows}
     print(tables.peers(results, shutil.get_terminal_size().columns), end="")
     if settings.output:
-        files.make_folder(settings.output)
+        make_folder(settings.output)
         files.write_peers(results, settings.output)
     return 0
 
@@ -84,13 +85,4 @@ def actions(pair: Pair, batch: int, sizes: Sizes, settings: Settings) -> dict[st
 
     peer = pair.build(sizes).to(settings.device, settings.dtype)
     ours.to(settings.device, settings.dtype)
-    return {_OURS: _both_passes(ours, attend, x), _PEER: _both_passes(peer, peer, x)}
-
-
-def _both_passes(module: nn.Module, attend: nn.Module | Action, x: Tensor) -> Action:
-    def run() -> None:
-        attend(x).float().square().mean().backward()
-        module.zero_grad()
-        x.grad = None
-
-    return run
+    return {_OURS: both_passes(ours, attend, x), _PEER: both_passes(peer, peer, x)}

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from .meta import storage_key, tensors
 
 #: number of profiled runs, and number of operators in the result
 _PROFILED, _SHOWN = 3, 8
@@ -78,14 +79,14 @@ class _Counter(TorchDispatchMode):
         self.seen: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = _tensors((args, kwargs))
-        keys = {_key(x) for x in given}
+        given = tensors((args, kwargs))
+        keys = {storage_key(x) for x in given}
         out = func(*args, **(kwargs or {}))
-        made = _tensors(out)
+        made = tensors(out)
         for x in made:
-            if _key(x) not in keys and _key(x) not in self.seen:
+            if storage_key(x) not in keys and storage_key(x) not in self.seen:
                 self._begin(x.untyped_storage())
-        if func._schema.is_mutable or any(_key(x) not in keys for x in made):  # otherwise the result is a view
+        if func._schema.is_mutable or any(storage_key(x) not in keys for x in made):  # otherwise the result is a view
             self.moved += sum(min(x.numel() * x.element_size(), x.untyped_storage().nbytes()) for x in given + made)
         count = _FORMULAS.get(func.overloadpacket)
         if count is not None:
@@ -102,14 +103,6 @@ class _Counter(TorchDispatchMode):
     def _end(self, key: int, size: int) -> None:
         self.seen.discard(key)
         self.now -= size
-
-
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
-
-
-def _key(x: torch.Tensor) -> int:
-    return x.untyped_storage()._cdata
 
 
 def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, **__: Any) -> int:

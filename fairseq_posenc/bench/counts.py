@@ -21,15 +21,15 @@ from tabulate import tabulate
 from torch import nn
 
 from .. import registry
+from ..common.files import make_folder, write_files
 from ..common.progress import Progress
 from ..core import PositionError
 from ..core.errors import Refusal
 from . import actions, files, models, tables
 from .launches import Cost, Count, count
 from .meta import CPU, Values, large_tables_without_memory
-from .models import STOCK, Variant
+from .models import STOCK, Variant, variants
 from .settings import Settings
-from .variants import variants
 
 #: number of beams, and number of target words before the counted decoding step
 BEAM, PREFIX = 4, 2
@@ -48,7 +48,7 @@ def run(settings: Settings) -> int:
     listed = list({variant.name: variant for variant in listed}.values())
     results: dict[str, Any] = {"settings": record(settings), "rows": []}
     if settings.output:
-        files.make_folder(settings.output)
+        make_folder(settings.output)
         results["rows"] = files.finished(settings.output, results["settings"], _FILE)
         _add_places(results["rows"], settings.output)
         if settings.profile:  # rows without places are counted again
@@ -234,7 +234,7 @@ def _write(results: dict[str, Any], folder: Path) -> None:
         contents[_PLACES] = lzma.compress(json.dumps(places).encode(), preset=1)
     else:
         (folder / _PLACES).unlink(missing_ok=True)  # of an earlier count
-    files.write_texts(contents, folder)
+    write_files(folder, contents)
 
 
 def _totals(count: dict[str, Any]) -> dict[str, Any]:

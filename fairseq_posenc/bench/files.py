@@ -10,20 +10,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..common.files import unwritable
+from ..common.files import write_files
 from ..core import PositionError
 from . import growth, tables
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PositionError(unwritable(folder, error)) from None
 
 
 def finished(folder: Path, settings: dict[str, Any], name: str = "bench.json") -> list[dict[str, Any]]:
@@ -56,7 +49,7 @@ def write(results: dict[str, Any], folder: Path) -> None:
     }
     if plot:
         contents.update({"growth.svg": plot.svg, "growth.png": plot.png})
-    write_texts(contents, folder)
+    write_files(folder, contents)
 
 
 def _rounded(value: Any) -> Any:
@@ -71,18 +64,7 @@ def _rounded(value: Any) -> Any:
 def write_peers(results: dict[str, Any], folder: Path) -> None:
     """Write peers.json and peers.csv."""
     results, names = _rounded(results), ("method", "site", "peer", "library")
-    write_texts({"peers.json": json.dumps(results, indent=0) + "\n", "peers.csv": _csv(results["rows"], names)}, folder)
-
-
-def write_texts(contents: Mapping[str, str | bytes], folder: Path) -> None:
-    """Write files into a folder. `contents` maps the name of each file to its content."""
-    try:
-        for name, content in contents.items():
-            part = folder / f"{name}.part"  # an interruption does not damage the earlier file
-            part.write_bytes(content if isinstance(content, bytes) else content.encode())
-            part.replace(folder / name)
-    except OSError as error:
-        raise PositionError(unwritable(folder, error)) from None
+    write_files(folder, {"peers.json": json.dumps(results, indent=0) + "\n", "peers.csv": _csv(results["rows"], names)})
 
 
 def _csv(rows: Sequence[dict[str, Any]], names: Sequence[str] = ("method", "site")) -> str:

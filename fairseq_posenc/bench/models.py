@@ -14,7 +14,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import nn
 
 from .. import registry
-from ..core import Dims
+from ..core import Dims, PositionError
 from ..core.hooks import OUTSIDE_ATTENTION
 from ..data.side.examples import RELATIONS
 from ..registry.architectures import MODEL, PREFIX, SIZES, Size, architecture
@@ -66,6 +66,29 @@ class Variant:
             return True
         methods = build_methods(self.specs["encoder"], Dims(width, heads, relations=RELATIONS), "encoder")
         return any(method.hooks for method in methods) and not any(method.hooks & OUTSIDE_ATTENTION for method in methods)
+
+
+def variants(specs: list[str], site: str) -> list[Variant]:
+    """Return the variants that are defined at the site. Raise PositionError for wrong specs before the measurement."""
+    found, problems = [], []
+    for spec in specs:
+        try:
+            if spec.startswith(PREFIX):
+                found += [Variant.of(spec, site)] * (site == "model")
+                continue
+            name = parse(spec).methods[0].name
+            if site != "model" and site not in registry.card(name).all_sites:
+                continue
+            if site != "model":
+                parse(spec, site)
+            found.append(Variant.of(spec, site))
+        except PositionError as error:
+            problems.append(str(error))
+    if problems:
+        raise PositionError(" ".join(problems))
+    if not found:
+        raise PositionError(f"--sites {site}: none of {', '.join(specs)} is defined at this site. Use other methods or sites.")
+    return found
 
 
 def dictionary() -> Dictionary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..core import PositionError
@@ -78,6 +78,22 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
         raise PositionError(unwritable(path, error)) from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents. Raise PositionError if the folder cannot be created."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PositionError(unwritable(folder, error)) from None
+
+
+def write_files(folder: Path, contents: Mapping[str, str | bytes]) -> list[str]:
+    """Write files into a folder with `replace_file`, and return their names. `contents` maps the names to the contents."""
+    for name, content in contents.items():
+        data = content if isinstance(content, bytes) else content.encode()
+        replace_file(folder / name, lambda partial, data=data: partial.write_bytes(data))  # type: ignore[misc]
+    return list(contents)
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:

@@ -10,8 +10,8 @@ import torch
 
 from fairseq_posenc import registry
 from fairseq_posenc.bench.command import with_defaults
+from fairseq_posenc.bench.models import variants
 from fairseq_posenc.bench.settings import Settings
-from fairseq_posenc.bench.variants import variants
 from fairseq_posenc.cli import main, make_parser
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.registry import catalog

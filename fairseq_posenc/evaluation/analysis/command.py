@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...common.files import make_folder
 from ...common.messages import shorten
 from ...common.option_types import not_negative, positive, read_number
 from ...core import PositionError
@@ -160,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
     _require_once("--parts", getattr(args, "parts", None) or [])
     _require_once("--subsets", getattr(args, "subsets", None) or [])
     if args.output:
-        results.make_folder(args.output)  # create the folder before the long computation, because creating a folder can fail
+        make_folder(args.output)  # create the folder before the long computation, because creating a folder can fail
     found = _analysis(args.analysis)(args)
     print(results.screen(found), end="")
     if args.output:

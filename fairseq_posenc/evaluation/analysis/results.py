@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from ...common.cells import csv_cell, markdown_cell, markdown_text
-from ...common.files import replace_file, unwritable
-from ...core import PositionError
+from ...common.files import write_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,13 +39,6 @@ class Result:
     arrays: Mapping[str, Any] = field(default_factory=dict)  # file name -> numpy array
 
 
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PositionError(f"--output {unwritable(folder, error)}") from None
-
-
 def screen(result: Result) -> str:
     """Return title, table and notes as text for the terminal."""
     return f"{result.title}\n\n{_table(result, 'simple')}\n" + _notes(result)
@@ -58,16 +50,14 @@ def write(result: Result, folder: Path) -> list[str]:
 
     plot = render(result.name, result.plot)
     picture = f"\n![{result.title}]({result.name}.png)\n" if plot else ""
-    files: dict[str, bytes] = {
-        f"{result.name}.md": f"# {result.title}\n\n{_table(result, 'pipe')}\n{_notes(result)}{picture}".encode(),
-        f"{result.name}.csv": _csv(result).encode(),
+    files: dict[str, str | bytes] = {
+        f"{result.name}.md": f"# {result.title}\n\n{_table(result, 'pipe')}\n{_notes(result)}{picture}",
+        f"{result.name}.csv": _csv(result),
     }
     if plot:
-        files |= {f"{result.name}.svg": plot.svg.encode(), f"{result.name}.png": plot.png}
+        files |= {f"{result.name}.svg": plot.svg, f"{result.name}.png": plot.png}
     files |= {name: _npy(array) for name, array in result.arrays.items()}
-    for name, data in files.items():
-        replace_file(folder / name, lambda partial, data=data: partial.write_bytes(data))
-    return list(files)
+    return write_files(folder, files)
 
 
 def _table(result: Result, style: str) -> str:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...common.files import make_folder, write_files
 from ...common.option_types import not_negative, positive, print_json
 from ...core import PositionError
 from ...registry.completion import specs
@@ -71,9 +72,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--samples",
         type=positive,
-        default=0,
+        default=SAMPLES,
         metavar="N",
-        help=f"trials or samples of the test (default: {SAMPLES[RANDOMIZATION]})",
+        help="trials or samples of the test (default: %(default)s)",
     )
 
 
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     records = load(args.runs)
     require_comparable(records)
     if args.output:
-        formats.make_folder(args.output)  # create the folder before the long tests, because creating a folder can fail
+        make_folder(args.output)  # create the folder before the long tests, because creating a folder can fail
     full = bool(args.full or args.output)
     compare = full or args.baseline is not None
     options = Options(args.methods, args.baseline, args.order, args.seed_test, compare, args.test, args.samples)
@@ -128,7 +129,7 @@ def _require_effect(args: argparse.Namespace) -> None:
     if args.name is not None and args.output is None:
         raise PositionError("--name: no effect without --output. Add --output, or remove --name.")
     compares = args.view == "lengths" or args.full or args.output is not None or args.baseline is not None
-    for option, given in {"--test": args.test != RANDOMIZATION, "--samples": args.samples != 0}.items():
+    for option, given in {"--test": args.test != RANDOMIZATION, "--samples": args.samples != SAMPLES}.items():
         if given and not compares:
             raise PositionError(
                 f"{option}: no effect without --full, --output or --baseline. Add one of them, or remove {option}."
@@ -162,4 +163,4 @@ def write(report: Report, folder: Path, name: str = "report", digits: int = 1) -
         **{f"{prefix}{figure}.svg": plot.svg for figure, plot in figures.items()},
         **{f"{prefix}{figure}.png": plot.png for figure, plot in figures.items()},
     }
-    return formats.write_files(folder, files)
+    return write_files(folder, files)

@@ -11,15 +11,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
 from ...common.cells import csv_cell, markdown_cell, markdown_text
-from ...common.files import replace_file, unwritable
 from ...common.messages import shorten
-from ...core import PositionError
 from .comparison import BEST, TIED, Report, Row, Score, Values
 from .tables import NOT_RUN, Table
 
@@ -263,7 +260,7 @@ def as_json(report: Report, notes: Sequence[str], conclusions: Sequence[str]) ->
         "baseline": report.baseline,
         "seed_test": report.options.seed_test,
         "test": report.options.test if compared else None,
-        "samples": report.options.drawn if compared else None,
+        "samples": report.options.samples if compared else None,
         "smaller_is_better": sorted({metric for (_, metric), column in report.columns.items() if column.smaller_is_better}),
         "rows": [_row_as_json(report, row) for row in report.rows],
         "conclusions": list(conclusions),
@@ -317,20 +314,3 @@ def _difference_as_json(score: Score, over_sentences: Mapping[int, float]) -> di
 
 def _values_as_json(values: Values | None) -> dict[str, Any] | None:
     return None if values is None else {"mean": values.mean, "sd": values.sd, "by_seed": values.by_seed}
-
-
-# --- files ---
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PositionError(unwritable(folder, error)) from None
-
-
-def write_files(folder: Path, files: dict[str, str | bytes]) -> list[str]:
-    for name, content in files.items():
-        data = content if isinstance(content, bytes) else content.encode()
-        replace_file(folder / name, lambda partial, data=data: partial.write_bytes(data))
-    return list(files)

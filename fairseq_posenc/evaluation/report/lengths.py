@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...common.files import make_folder, write_files
 from ...common.messages import shorten
 from ...core import PositionError
 from ..scoring.lengths import WITHIN, Lengths
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from ...plotting.style import render
 
-    formats.make_folder(args.output)
+    make_folder(args.output)
     name = args.name or "lengths"
     plot = render("lengths", lambda: draw(decodings))
     figure = f"![Requested and produced lengths; lines are one standard deviation.]({name}.png)\n"
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         f"{name}.svg": plot.svg,
         f"{name}.png": plot.png,
     }
-    print(f"{args.output}: {', '.join(formats.write_files(args.output, files))}")
+    print(f"{args.output}: {', '.join(write_files(args.output, files))}")
     return 0
 
 

@@ -10,10 +10,11 @@ ORDERS = ("score", "given")
 SEED_TESTS = ("welch", "paired")
 
 BOOTSTRAP, RANDOMIZATION = "bs", "ar"
-#: TESTS: sacreBLEU's name of a test over sentences -> title. SAMPLES: the same names -> default number of samples. sacreBLEU's
-#: default for bs is 1,000. The smallest p-value is then 1/1,001, so in tables of 51 rows no corrected p-value is below .05
+#: sacreBLEU's name of a test over sentences -> title
 TESTS = {RANDOMIZATION: "paired approximate randomization", BOOTSTRAP: "paired bootstrap resampling"}
-SAMPLES = {RANDOMIZATION: 10000, BOOTSTRAP: 10000}
+#: default number of samples of a test. sacreBLEU's default for bs is 1,000. The smallest p-value is then 1/1,001, so in tables of
+#: 51 rows no corrected p-value is below .05
+SAMPLES = 10000
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,4 @@ class Options:
     seed_test: str = "welch"
     sentences: bool = True  # whether to compute BLEU by source length and the slow tests over sentences
     test: str = RANDOMIZATION
-    samples: int = 0  # 0: the default in SAMPLES
-
-    @property
-    def drawn(self) -> int:
-        """Return the number of samples of the test over sentences."""
-        return self.samples or SAMPLES[self.test]
+    samples: int = SAMPLES  # number of samples of the test over sentences

@@ -68,14 +68,14 @@ def random_seed() -> int | None:
 
 
 def sentence_test(
-    metric: str, baseline: statistics.Array, other: statistics.Array, test: str = RANDOMIZATION, samples: int = 0
+    metric: str, baseline: statistics.Array, other: statistics.Array, test: str = RANDOMIZATION, samples: int = SAMPLES
 ) -> float:
     """Return the uncorrected two-sided p-value of the difference between two systems, from the counts of `sentence_counts`."""
     if len(baseline) != len(other):
         raise PositionError("the runs have statistics of different numbers of sentences. Run posenc score again for all runs.")
     logging.getLogger("sacrebleu").setLevel(logging.WARNING)
     score = SCORES.get(metric, mean)
-    return statistics.sentence_test(baseline, other, score, test, samples or SAMPLES[test], random_seed())
+    return statistics.sentence_test(baseline, other, score, test, samples, random_seed())
 
 
 def bleu(sums: statistics.Array) -> statistics.Array:

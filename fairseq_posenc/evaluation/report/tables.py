@@ -224,7 +224,7 @@ def _sentence_tests(report: Report) -> Table:
                 p = report.sentence_tests.get((row.name, part, metric), {})
                 cells.append("baseline" if row.name == report.baseline else ", ".join(map(p_text, p.values())) or "not tested")
     options = report.options
-    samples = f"{options.drawn:,} {'trials' if options.test == RANDOMIZATION else 'samples'}"
+    samples = f"{options.samples:,} {'trials' if options.test == RANDOMIZATION else 'samples'}"
     seed = random_seed()
     text = [
         f"p of the difference to {report.baseline} over the choice of test sentences, for each training seed that both have: "
