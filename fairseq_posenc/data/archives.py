@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ..common.files import digest, unwritable
 from ..core import PositionError
-from .download import CHUNK, download, read_address, read_sums
+from .download import CHUNK, download, local_folder, read_sums
 
 _ALGORITHMS = {32: "md5", 64: "sha256"}  # number of digits of a checksum -> hash function
 
@@ -64,7 +64,7 @@ class Store:
         Before any download, raise PositionError if the disk space is not sufficient.
         """
         archives = tuple(archives)
-        folder = self._folder()
+        folder = local_folder(self.origin) if self.origin else None
         if folder is None:
             missing = [archive for archive in archives if not self._path(archive).is_file()]
             require_room(self.downloads, sum(archive.size for archive in missing), "the downloads")
@@ -84,15 +84,6 @@ class Store:
                 f"{self.checksums}: no checksum of {archive.place}. Expected a line for every archive. Add the line."
             )
         return found
-
-    def _folder(self) -> Path | None:
-        scheme, path = read_address(self.origin)
-        if not self.origin or scheme in ("http", "https"):
-            return None
-        folder = Path(urllib.request.url2pathname(path) if scheme == "file" else self.origin)
-        if not folder.is_dir():
-            raise PositionError(f"{self.origin}: no such folder. Expected a folder, http://ADDRESS or https://ADDRESS.")
-        return folder
 
     def _from_folder(self, archive: Archive, folder: Path) -> Path:
         path = folder / archive.place

@@ -39,18 +39,26 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read_address(origin: str) -> tuple[str, str]:
-    """Return the scheme and the path of an address or a folder. Raise PositionError for an invalid address."""
+def local_folder(origin: str) -> Path | None:
+    """Return a source of files as a folder, or None for an http or https address.
+
+    Raise PositionError for an invalid address, and for a folder that does not exist.
+    """
     try:
         parts = urllib.parse.urlsplit(origin)
-        found = parts.scheme, parts.path
-        if found[0] in ("http", "https") and not (parts.hostname and (parts.port is None or parts.port)):
+        online = parts.scheme in ("http", "https")
+        if online and not (parts.hostname and (parts.port is None or parts.port)):
             raise ValueError("the host is missing")
     except ValueError as error:  # invalid, such as http://[::1
         raise PositionError(
             f"{origin!r}: not an address ({error}). Expected http://HOST/PATH, https://HOST/PATH or a folder. Check the spelling."
         ) from None
-    return found
+    if online:
+        return None
+    folder = Path(urllib.request.url2pathname(parts.path) if parts.scheme == "file" else origin)
+    if not folder.is_dir():
+        raise PositionError(f"{origin}: no such folder. Expected a folder, http://ADDRESS or https://ADDRESS.")
+    return folder
 
 
 @dataclass(frozen=True)
@@ -65,13 +73,7 @@ class Source:
     @functools.cached_property
     def folder(self) -> Path | None:
         """Return `origin` as a folder, or None if `origin` is an http or https address."""
-        scheme, path = read_address(self.origin)
-        if scheme in ("http", "https"):
-            return None
-        folder = Path(urllib.request.url2pathname(path) if scheme == "file" else self.origin)
-        if not folder.is_dir():
-            raise PositionError(f"{self.origin}: no such folder. Expected a folder, http://ADDRESS or https://ADDRESS.")
-        return folder
+        return local_folder(self.origin)
 
     @functools.cached_property
     def used(self) -> list[Path]:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.data.corpora import parallel
+from fairseq_posenc.data.text import LONGEST_LINE
 
 SOURCE = ["Uma casa.", "O rio é largo.", "Bom dia!"]
 TARGET = ["A house.", "The river is wide.", "Good morning!"]
@@ -123,14 +123,14 @@ def broken(corpus, kind):
     elif kind == "latin-1":
         path.write_bytes("A house.\nÄrger\nx\n".encode("latin-1"))
     elif kind == "long":
-        path.write_text("x" * (parallel.LONGEST_LINE + 1) + "\n")
+        path.write_text("x" * (LONGEST_LINE + 1) + "\n")
     else:
         path.unlink()
-        zipped = gzip.compress(b"\n" * (parallel.MANY + 2))
+        zipped = gzip.compress(b"\n" * 2**20)
         (corpus / "train.en.gz").write_bytes(zipped[: 40 if kind == "truncated" else None])
         if kind == "newlines":
             text(corpus / "train.pt-BR", [""] * 3)
-            (corpus / "train.pt-BR").write_bytes(b"\n" * (parallel.MANY + 2))
+            (corpus / "train.pt-BR").write_bytes(b"\n" * 2**20)
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,12 @@ def broken(corpus, kind):
         ("missing", "train.en: no such file. Expected text, one sentence per line, in this file or in the same file with .gz."),
         ("folder", "train.en: not a regular file"),
         ("pipe", "train.en: not a regular file"),
-        ("latin-1", "train.en, line 2: not UTF-8 text. Expected UTF-8. Convert the file, for example with iconv."),
-        ("long", "train.en, line 1: more than 65,536 bytes"),
-        ("truncated", "train.en.gz: damaged gzip file"),
+        (
+            "latin-1",
+            "train.en, line 2: not UTF-8 text, from byte 0 of the line. Expected UTF-8. Convert it",
+        ),
+        ("long", "train.en, line 1: more than 16,777,216 bytes"),
+        ("truncated", "train.en.gz: damaged or truncated gzip, after line "),
     ],
 )
 def test_a_file_that_is_not_text_is_one_line(corpus, capsys, kind, line):
@@ -150,9 +153,9 @@ def test_a_file_that_is_not_text_is_one_line(corpus, capsys, kind, line):
 
 
 def test_a_file_that_unpacks_to_more_than_text_can_is_one_line(corpus, capsys, monkeypatch):
-    monkeypatch.setattr(parallel, "MANY", 1 << 16)
+    monkeypatch.setattr("fairseq_posenc.data.text.FREE_BYTES", 1 << 10)
     broken(corpus, "newlines")
-    assert "train.en.gz: unpacks to more than 200 times its size" in refusal(capsys, corpus, "--drop-empty")
+    assert "train.en.gz: the file expands to more than" in refusal(capsys, corpus, "--drop-empty")
 
 
 @pytest.mark.parametrize(

@@ -12,25 +12,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import glob
-import gzip
 import itertools
 import re
 import stat
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ...common.files import replace_file, unreadable, unwritable
+from ...common.files import replace_file, unwritable
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ..side.outputs import Outputs
-from ..text import require_other_files
+from ..text import Lines, require_other_files
 
-LONGEST_LINE = 1 << 16  # maximum number of bytes of a line
-LARGEST_RATIO = 200  # maximum ratio of the decompressed size to the size of a gzip file. For text, it is usually below 20
-MANY = 1 << 26  # up to this decompressed size in bytes, the ratio is not checked
 MORE_REFERENCES = 99  # maximum number of additional references
 
 LANGUAGE = re.compile(r"[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8})*")
@@ -58,36 +53,10 @@ def find(path: Path) -> Path:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a plain or gzipped text file, with single blanks between words.
-
-    Only a line feed ends a line. Raise PositionError for a line that is not UTF-8 or too long, and for a gzip file that is
-    damaged or expands to too many bytes.
-    """
-    zipped = path.suffix == ".gz"
-    most = max(MANY, LARGEST_RATIO * path.stat().st_size) if zipped else None
-    size = 0
-    try:
-        with gzip.open(path, "rb") if zipped else path.open("rb") as file:
-            for number in itertools.count(1):
-                line = file.readline(LONGEST_LINE + 1)
-                if not line:
-                    return
-                size += len(line)
-                if len(line) > LONGEST_LINE:
-                    raise PositionError(
-                        f"{path}, line {number}: more than {LONGEST_LINE:,} bytes. Expected one sentence per line."
-                    )
-                if most and size > most:
-                    raise PositionError(f"{path}: unpacks to more than {LARGEST_RATIO} times its size. Expected gzipped text.")
-                yield " ".join(line.decode("utf-8-sig" if number == 1 else "utf-8").split())
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise PositionError(f"{path}: damaged gzip file. Expected a complete file. Copy or download it again.") from None
-    except UnicodeDecodeError:
-        raise PositionError(
-            f"{path}, line {number}: not UTF-8 text. Expected UTF-8. Convert the file, for example with iconv."
-        ) from None
-    except OSError as error:
-        raise PositionError(unreadable(path, error)) from None
+    """Yield the lines of a plain or gzipped text file, with single blanks between words. See `Lines` for the errors."""
+    with Lines(path) as file:
+        for line in file:
+            yield " ".join(line.split())
 
 
 def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
