@@ -376,12 +376,12 @@ class SitePositions(nn.Module):
         """Return the factors of the bias of one layer, or None if a bias matrix is faster or the matrix is needed.
 
         The factors replace the matrix only in attention of a whole sequence, if padding and the causal mask are the only other
-        terms. Factors for causal attention require ascending positions, and fractional positions may not ascend. On a CPU, the
-        matrix is faster, because additional channels are copies of queries, keys and values.
+        terms. Factors for causal attention require ascending positions, which a method with the hook `positions` need not return.
+        On a CPU, the matrix is faster, because additional channels are copies of queries, keys and values.
         """
         users, queries = self._users[ctx.layer], ctx.queries.ids
         whole = ctx.state is None and (not ctx.causal or queries.size(1) == ctx.keys.ids.size(1))
-        ascending = all(method.position_type != "fractional" for method in self._before_layers["positions"])
+        ascending = ctx.keys.start is not None or not self._before_layers["positions"]
         exact = whole and (ascending or not ctx.causal) and not users.keys() & _NEED_A_MATRIX
         if devices.on_cpu(queries) or not exact or len(users.get("bias", ())) != 1:
             return None

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from fairseq_posenc.attention import multihead, site_positions
 from fairseq_posenc.core import AttentionContext, Positions
+from fairseq_posenc.methods.absolute.shape import Shape
 from fairseq_posenc.ops import bias_channels, devices
 from fairseq_posenc.ops.bias_channels import channels, with_channels
 from fairseq_posenc.registry import spec as parsing
@@ -135,6 +136,17 @@ def test_positions_and_masks_for_which_the_factors_are_not_exact(monkeypatch, sp
         torch.manual_seed(76)
         found.append(model.decoder(target, model.encoder(source), full_context_alignment=whole)[0])
     close(*found, 1e-5 if spec == "sandwich" else 1e-9)
+
+
+def test_positions_that_restart(monkeypatch):
+    """A user's method may return such positions. Earlier keys can then have larger positions than the query."""
+    monkeypatch.setattr(Shape, "positions", lambda self, ids, ctx: ids % 4)
+    found = []
+    for least in (1, 2**30):
+        on_an_accelerator(monkeypatch, least)
+        model = build_for(Case("shape+alibi", "decoder")).double()
+        found.append(logits(model, batch(sentences(71, 9), "left"), batch(sentences(72, 8, 5), "right")))
+    close(*found, 1e-9)
 
 
 def test_wide_factors_are_not_used(monkeypatch):

@@ -121,7 +121,7 @@ def collect_at_once(weights: Tensor, queries: Positions, keys: Positions, limit:
     left, right = max(limit - 1 - offset, 0), max(offset + rows + limit - 1 - size, 0)
     padded = F.pad(weights, (left, right)) if left or right else weights.contiguous()
     strides = padded.stride()
-    start = left + offset - limit + 1
+    start = padded.storage_offset() + left + offset - limit + 1
     near = padded.as_strided((*weights.shape[:3], 2 * limit - 1), (*strides[:2], strides[2] + 1, 1), start)
     return torch.cat([sums[..., :1], near, sums[..., 1:]], -1)
 
