@@ -108,3 +108,11 @@ def test_one_token_of_the_text_does_not_change_the_type_of_the_subwords():
     assert printed_characters(units, 7).tolist() == [0, 0, 0, 4, 2, 2, 2]
     pieces = {"</s>": 2, "▁the": 3, "▁in": 4, "re": 5, "@@": 6}
     assert printed_characters(pieces, 7).tolist() == [0, 0, 0, 4, 3, 2, 2]
+    words = {"</s>": 2, "▁the": 3, **{f"w{number:03}": 4 + number for number in range(200)}}
+    assert printed_characters(words, 204).tolist() == [0, 0, 0, 5, *[5] * 200]
+
+
+def test_a_vocabulary_of_single_characters():
+    """SentencePiece's model_type=char has one symbol that begins with "▁": the blank itself."""
+    symbols = {"</s>": 2, "▁": 3, **{chr(0x4E00 + number): 4 + number for number in range(200)}}
+    assert printed_characters(symbols, 204).tolist() == [0, 0, 0, *[1] * 201]
