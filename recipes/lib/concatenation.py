@@ -8,7 +8,7 @@ concatenation.py score FOLDER TEXT TARGET SEPARATOR
     Writes FOLDER/concatenation.json.
 concatenation.py table OUT CONDITION...
     Reads OUT/CONDITION/ROW/seed*/concatenation.json. CONDITION is the name of a training text, such as L2,
-    or L1_captions for the models of the option CAPTIONS.
+    or L1_captions for the models of the option CAPTIONS. The environment variable METHODS contains the specs of the rows.
     Writes OUT/table.md, OUT/table.csv and OUT/bleu.png, and prints table.md.
 
 Scores of a file with k sentences per line, after the separators were removed from outputs and references:
@@ -22,6 +22,8 @@ Scores of a file with k sentences per line, after the separators were removed fr
 
 import csv
 import json
+import os
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -116,22 +118,31 @@ def read(out: Path, conditions: list[str]) -> Scores:
 def require_equal_settings(paths: list[Path]) -> None:
     """Exit with one line if two runs have different settings. The recipe has written the settings next to the scores.
 
-    CAPTIONS_MODEL is the checksum of the model of a run, and differs between all runs.
+    Runs of earlier versions lack some settings, which are not compared. CAPTIONS_MODEL is the checksum of the model of a run, and
+    differs between all runs.
     """
     stamps = {path.parent: path.with_name(".score.done") for path in paths}
     lines = {run: stamp.read_text(encoding="utf-8").splitlines() for run, stamp in stamps.items() if stamp.is_file()}
-    settings = {run: {line for line in found if not line.startswith("CAPTIONS_MODEL=")} for run, found in lines.items()}
-    for run, found in settings.items():
-        first = next(iter(settings))
-        if found != settings[first]:
-            sys.exit(
-                f"concatenation.py: {run} has other settings ({', '.join(sorted(found - settings[first]))}) than {first} "
-                f"({', '.join(sorted(settings[first] - found))}). Expected equal settings. Move one of the runs away."
-            )
+    known: dict[str, tuple[str, Path]] = {}
+    for run, found in lines.items():
+        for line in found:
+            name = line.partition("=")[0]
+            other, first = known.setdefault(name, (line, run))
+            if line != other and name != "CAPTIONS_MODEL":
+                sys.exit(
+                    f"concatenation.py: {run} has other settings ({line}) than {first} ({other}). Expected equal settings. "
+                    "Move one of the runs away."
+                )
 
 
 def spec_of(folder: str) -> str:
-    """Return the spec of a row. In the name of its folder, `_` replaces the colon before the options of a method."""
+    """Return the spec of a row. In the name of its folder, `_` replaces characters such as the colon before options.
+
+    A row that METHODS does not contain has only such colons.
+    """
+    for row in os.environ.get("METHODS", "").split():
+        if folder == re.sub(r"[^A-Za-z0-9.,=+_-]", "_", row):  # as run_folder in methods.sh
+            return row
     parts = []
     for part in folder.split("+"):
         known = [name for method in registry.names() for name in (method, f"posenc_{method}") if part.startswith(f"{name}_")]

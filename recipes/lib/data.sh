@@ -58,13 +58,15 @@ encode_subwords() { # FOLDER PART...: write TEXT/PART.sub.LANGUAGE, with the sub
   done
 }
 
-require_length() { # LENGTH FILE...: check before training that no sentence has more than LENGTH - 1 subwords
-  local file most=$(($1 - 1))
+special_tokens=1 # number of tokens that fairseq adds to a sentence: </s>
+
+require_length() { # LENGTH FILE...: check before training that no sentence has more than LENGTH tokens
+  local file most=$(($1 - special_tokens))
   shift
   for file in "$@"; do
     # awk would read a file name that contains "=" as an assignment
     [[ -n $DRY_RUN ]] || name=$file awk -v most="$most" 'NF > most { print ENVIRON["name"] ", line " NR ", has " NF " subwords"; exit 1 }' <"$file" ||
-      fail "LENGTH=$((most + 1)): too short for the sentence above. Expected one more than its number of subwords. Increase LENGTH."
+      fail "LENGTH=$((most + special_tokens)): too short for the sentence above. Expected $special_tokens more than its number of subwords. Increase LENGTH."
   done
 }
 

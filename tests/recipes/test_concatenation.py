@@ -120,6 +120,13 @@ def test_rows_are_named_by_their_specs(folder, spec):
     assert SCORES["spec_of"](folder) == spec
 
 
+def test_rows_are_named_as_the_recipe_names_them(monkeypatch):
+    rows = ["rope:layers=0/2", "group:separator=<sep>", "encoder=shaw:max_distance=8;cross=none"]
+    monkeypatch.setenv("METHODS", " ".join(rows))
+    folders = ["rope_layers=0_2", "group_separator=_sep_", "encoder=shaw_max_distance=8_cross=none"]
+    assert list(map(SCORES["spec_of"], folders)) == rows
+
+
 def test_the_part_of_bleu_that_remains_is_that_of_each_seed():
     """Each score is divided by the score of the same seed. The part is unknown if the score with one sentence is 0."""
     runs = [{"plain": {"1": {"bleu": first}, "3": {"bleu": 5.0}}} for first in (10.0, 20.0, 0.0)]
@@ -135,6 +142,15 @@ def test_runs_with_other_settings_are_not_in_one_table(tmp_path):
         (folder / ".score.done").write_text(f"DATA=language\nUPDATES={updates}\n")
     with pytest.raises(SystemExit, match=r"seed2 has other settings \(UPDATES=6000\) than .*seed1 \(UPDATES=50\)"):
         SCORES["table"](str(tmp_path), "L2")
+
+
+def test_settings_that_an_earlier_version_did_not_write_are_not_compared(tmp_path, capsys):
+    for seed, settings in ((1, ""), (2, "DATA=language\n"), (3, "DATA=language\nUPDATES=5\n")):
+        folder = tmp_path / "L2" / "rope" / f"seed{seed}"
+        write_scores(folder)
+        (folder / ".score.done").write_text(settings)
+    SCORES["table"](str(tmp_path), "L2")
+    assert "| L2         | rope     |       3 |" in capsys.readouterr().out
 
 
 def test_rows_of_different_models_of_captions_are_in_one_table(tmp_path, capsys):
@@ -272,6 +288,14 @@ def test_models_of_captions_are_decoded_without_training(trained, tmp_path):
     line = study_of(trained, tmp_path / "more", SINGLE="none rope").fails()
     assert f"{trained.out}/rope/seed1: not trained, or not completely. Expected a run of rope with seed 1." in line
     assert not (tmp_path / "more").exists()
+    model = trained.checkpoint()
+    model.rename(model.with_name("aside"))
+    try:  # the finished stages do not need the checkpoint
+        assert "| L1_captions | none" in recipe.run("table")
+        line = study_of(trained, tmp_path / "late").fails("prepare", "train")
+        assert f"{model}: no such file. Expected the model of CAPTIONS." in line
+    finally:
+        model.with_name("aside").rename(model)
 
 
 @pytest.mark.slow
