@@ -131,7 +131,7 @@ class AttentionContext:
 
     def with_prepared(self, prepared: Mapping[PositionMethod, Any]) -> AttentionContext:
         """Return the context with these results of `prepare`."""
-        return self.replace(store=self.store.with_prepared(prepared))
+        return self.replace(store=dataclasses.replace(self.store, prepared={**self.store.prepared, **prepared}))
 
     def part(self, first: int, end: int, keys: int) -> AttentionContext:
         """Return the context of a block: queries `first` to `end` - 1, and the first `keys` keys.
@@ -154,27 +154,34 @@ class AttentionContext:
 
         The criterion adds each number to the cross-entropy of the sentence. This cross-entropy is a sum over the tokens.
         """
-        self.store.add_loss(name, value)
+        losses = self.store.losses
+        losses[name] = value if name not in losses else losses[name] + value
 
     def add_mean(self, name: str, total: Tensor, count: Tensor) -> None:
         """Log a mean over the batch. `total` [B] is the sum of each sentence, and `count` [B] is its number of summands."""
-        self.store.add_mean(name, total, count)
+        self.store.means[name] = torch.stack([total.detach(), count.to(total.dtype)], 1)  # [B, 2]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return make(), computed once per forward pass and shared across layers. The result must not require gradients."""
-        return self.store.once(key, make)
+        made = self.store.made
+        if key not in made:
+            made[key] = make()
+        return made[key]
 
     def hand_over(self, key: Hashable, value: Any) -> None:
         """Keep a value for a later hook call of the same attention. Tensors in the value may require gradients."""
-        self.store.hand_over(key, value)
+        self.store.handed[key] = value
 
     def take(self, key: Hashable) -> Any:
         """Return the value that an earlier hook call of this attention has stored, or None. The value is then removed."""
-        return self.store.take(key)
+        return self.store.handed.pop(key, None)
 
     def once_per_pair(self, name: str, draw: Callable[[], Tensor]) -> Tensor:
         """Return draw(), [B, ...], with one entry per sentence pair.
 
         The function calls `draw` only once for encoder and decoder. The decoder receives the encoder's value.
         """
-        return self.store.once_per_pair(name, draw)
+        drawn = self.store.pair_draws
+        if name not in drawn:
+            drawn[name] = draw()
+        return drawn[name]

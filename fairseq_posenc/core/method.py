@@ -227,4 +227,10 @@ class PositionMethod(nn.Module):
             float32: whether to convert half precision to float32. All layers use the result of one conversion.
         """
         dtype = torch.promote_types(parameter.dtype, torch.float32) if float32 else parameter.dtype
-        return parameter[0].to(dtype) if parameter.size(0) == 1 else ctx.store.parts(parameter, dtype)[ctx.layer]
+        if parameter.size(0) == 1:
+            return parameter[0].to(dtype)
+        # With one `unbind` for all layers, the backward pass combines the gradients of all layers once. Without it, the backward
+        # pass would compute a gradient of the whole parameter for every layer. Results under torch.no_grad are stored separately,
+        # because activation checkpointing can compute a layer first without gradients, and then with gradients.
+        key = (parameter, dtype, torch.is_grad_enabled())
+        return ctx.once(key, lambda: parameter.to(dtype).unbind(0))[ctx.layer]

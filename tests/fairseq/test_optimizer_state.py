@@ -7,7 +7,7 @@ import torch
 from fairseq.models import BaseFairseqModel
 from torch import nn
 
-from fairseq_posenc.host.compat.optimizer_state import reorder, saved_order
+from fairseq_posenc.host.compat.loading import reorder, saved_order
 
 OLD = ["embed", "query", "key", "ffn", "cross", "output"]
 NEW = ["embed", "key", "query", "cross", "ffn", "output"]

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 import fairseq_posenc as posenc
-from fairseq_posenc.attention.site_positions import SitePositions
 from fairseq_posenc.core import AttentionContext, Dims, PositionError, Positions
 from fairseq_posenc.registry import spec as parsing
 
@@ -120,27 +119,6 @@ def test_learned_frequencies_start_at_the_fixed_frequencies_in_half_precision(dt
 def test_weight_decay_keeps_the_fixed_frequencies():
     parameters = list(built_method("rope:frequencies=learned").parameters())
     assert parameters and not any(parameter.any() for parameter in parameters)
-
-
-@pytest.mark.parametrize("share", ["all", "none"])
-def test_learned_frequencies_of_earlier_checkpoints(share):
-    """In these checkpoints, the parameter is 16 times the logarithm of the frequency."""
-    spec, at = f"rope:frequencies=learned,share={share},base=500", Positions.counted(0, 9)
-    method = built_method(spec).double()
-    stack = SitePositions([method], method.dims, "decoder")
-    frequency = torch.rand(method.log_factor.shape, dtype=torch.double) + 0.1
-    stack.load_state_dict({"methods.0.log_frequency": 16 * frequency.log()})
-    ctx = AttentionContext(at, at, layer=5)
-    angles = method._angles(at, ctx)
-    close(angles[..., 1, :].detach(), frequency[5 if share == "none" else 0].unsqueeze(0), 1e-12)
-    named = {"a.methods.0.log_frequency": 16 * frequency.log()}
-    method.upgrade_state_dict_named(named, "a.methods.0")
-    close(named["a.methods.0.log_factor"], method.log_factor.detach(), 1e-12)
-    again = built_method(spec).double()
-    again.load_state_dict(method.state_dict())
-    assert torch.equal(again.log_factor, method.log_factor)
-    with pytest.raises(RuntimeError, match="log_frequency"):
-        built_method("rope").load_state_dict({"log_frequency": frequency})
 
 
 def test_learned_frequencies_per_stack():

@@ -38,7 +38,7 @@ def dataset(request):
     sizes = ([len(row) for row in rows] for rows in (source, target))
     s, t = sizes
     pairs = LanguagePairDataset(source, s, dictionary, target, t, dictionary, left_pad_source=request.param)
-    return SideInputDataset(pairs, [made], DECLARED)
+    return SideInputDataset(pairs, made, DECLARED)
 
 
 def test_side_inputs_follow_their_sentences_and_their_padding(dataset):

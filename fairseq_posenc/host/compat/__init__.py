@@ -8,8 +8,8 @@ import importlib
 
 #: modules in the order of their imports. `environment` exits with a one-line message if fairseq cannot be used
 _SUBJECTS = (
-    "environment", "checkpoints", "archives", "evaluation", "execution", "optimizer_state", "saving", "patience", "batches",
-    "generation", "distributed", "machines", "memory", "precision", "structure", "warnings",
+    "environment", "checkpoints", "archives", "evaluation", "execution", "loading", "saving", "patience", "batches",
+    "generation", "distributed", "machines", "memory", "precision", "warnings",
 )  # fmt: skip
 
 

@@ -18,17 +18,16 @@ Maker = Callable[[int, Mapping[str, Any]], Mapping[str, Tensor]]
 class SideInputDataset(BaseWrapperDataset):
     """A data set of sentence pairs whose batches contain net_input["side_inputs"]: tensors by name, padded like the tokens.
 
-    Data loader processes call all `makers` for every sentence pair. `declared` contains the declaration of each side input.
+    Data loader processes call `maker` for every sentence pair. `declared` contains the declaration of each side input.
     """
 
-    def __init__(self, dataset: LanguagePairDataset, makers: Sequence[Maker], declared: Mapping[str, SideInput]):
+    def __init__(self, dataset: LanguagePairDataset, maker: Maker, declared: Mapping[str, SideInput]):
         super().__init__(dataset)
-        self.makers, self.declared = makers, declared
+        self.maker, self.declared = maker, declared
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         pair = self.dataset[index]
-        made = [maker(int(index), pair) for maker in self.makers]
-        return {**pair, "side_inputs": {name: row for rows in made for name, row in rows.items()}}
+        return {**pair, "side_inputs": self.maker(int(index), pair)}
 
     def collater(self, samples: Sequence[Mapping[str, Any]], pad_to_length: Any = None) -> dict[str, Any]:
         batch = self.dataset.collater(samples, pad_to_length=pad_to_length)

@@ -168,22 +168,10 @@ def split_names(folder: Path, split: str, languages: tuple[str, str], combine: b
     raise AssertionError
 
 
-class Sentences:
-    """The sentences of all parts of a split, in the order of fairseq's data set."""
-
-    def __init__(self, prefixes: Sequence[Path], kinds: Iterable[str], upsample_primary: int):
-        kinds = sorted(kinds)
-        self._parts = [SideFiles(prefix, kinds) for prefix in prefixes]
-        ratios = [1] * len(self._parts)
-        if len(ratios) > 1:
-            ratios[0] = upsample_primary  # fairseq repeats the first data set
-        self._all = ConcatDataset(self._parts, ratios)
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __getitem__(self, number: int) -> Sentence:
-        return self._all[number]
+def sentences_of(prefixes: Sequence[Path], kinds: Iterable[str], upsample_primary: int) -> ConcatDataset:
+    """Return the sentences of all parts of a split, in fairseq's order. fairseq repeats the first of several parts."""
+    parts = [SideFiles(prefix, sorted(kinds)) for prefix in prefixes]
+    return ConcatDataset(parts, [upsample_primary if len(parts) > 1 else 1] + [1] * (len(parts) - 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -336,7 +324,7 @@ class FileInputs:
         kinds = self.kinds
         if "order" in kinds:
             self._tell_source(folder)
-        sentences: Any = Sentences(split_names(folder, split, self.languages, combine), kinds, upsample_primary)
+        sentences: Any = sentences_of(split_names(folder, split, self.languages, combine), kinds, upsample_primary)
         if self.random_structure is not None:
             sentences = Shuffled(sentences, self.random_structure)
         return FromFiles(sentences, self.readers)

@@ -16,7 +16,7 @@ from ...common.option_types import read_as_written
 from ...core import PositionError, Refusal, SideInput
 from ...registry.architectures import TASK
 from ..generation.options import OutputLengthConfig, SegmentConfig
-from ..side.dataset import Maker, SideInputDataset
+from ..side.dataset import SideInputDataset
 from ..side.load import FileInputs
 from ..side.options import SideFileConfig
 from .lengths import OutputLengthTask
@@ -71,18 +71,11 @@ class PositionTranslation(OutputLengthTask):
                 "Remove --truncate-source."
             )
         super().load_dataset(split, epoch, combine, **kwargs)
-        makers = self._makers(split, epoch, combine)
-        if makers:
-            self.datasets[split] = SideInputDataset(self.datasets[split], makers, self.side_inputs)
-
-    def _makers(self, split: str, epoch: int, combine: bool) -> list[Maker]:
-        """Return the functions that compute the side inputs of the sentences of a split."""
-        makers: list[Maker] = []
         if self.files.readers:
             folders = self.files.folders if split == self.cfg.train_subset else self.files.folders[:1]
             with refusing():
-                makers.append(self.files.maker(split, folders[(epoch - 1) % len(folders)], combine, self.cfg.upsample_primary))
-        return makers
+                maker = self.files.maker(split, folders[(epoch - 1) % len(folders)], combine, self.cfg.upsample_primary)
+            self.datasets[split] = SideInputDataset(self.datasets[split], maker, self.side_inputs)
 
     def build_dataset_for_inference(self, src_tokens: Any, src_lengths: Any, constraints: Any = None):
         """Build the data set of fairseq-interactive. Raise Refusal if a model reads side files."""

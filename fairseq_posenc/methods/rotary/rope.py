@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,6 @@ from ...core import (
 )
 from ...ops.constants import Constants
 from ...ops.kernels.angle_rotation import rotate_by
-from ...ops.precision import at_least_float32
 from ...ops.rotation import Waves, every_channel, rotate
 from ...ops.sinusoids import Frequencies, Sinusoids, frequencies
 
@@ -144,22 +143,6 @@ class Rope(PositionMethod):
         frequency = factor * (self.fixed.values if factor.dtype == torch.float64 else self.fixed.rounded.values)
         ids = at.ids.to(frequency.dtype)[:, None, :, None]  # [B or 1, T] -> [B or 1, 1, T, 1]
         return ids * frequency.unsqueeze(-2)
-
-    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Convert learned frequencies of earlier versions. fairseq calls this function before it loads a state dict.
-
-        In earlier versions, the parameter `log_frequency` was 16 times the logarithm of the learned frequency.
-        """
-        prefix = f"{name}." if name else ""
-        given = state_dict.get(f"{prefix}log_frequency")
-        if given is not None and self.log_factor is not None and given.shape == self.log_factor.shape:
-            del state_dict[f"{prefix}log_frequency"]
-            factor = given.double() - _STEPS * self.fixed.values.to(given.device).log()
-            state_dict[f"{prefix}log_factor"] = factor.to(at_least_float32(given).dtype)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        self.upgrade_state_dict_named(state_dict, prefix.removesuffix("."))
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _waves(self, waves: Sinusoids, at: Positions) -> Waves:
         """Return cosines and signed sines (see `Waves`), [T, D] each for counted positions, and [B or 1, 1, T, D] for others.

@@ -9,7 +9,7 @@ from fairseq_posenc.cli import main
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.data.side.files import WORDS, SideError
 from fairseq_posenc.host.side.binarise import binarise
-from fairseq_posenc.host.side.load import Sentences, Shuffled, SideFiles, split_names
+from fairseq_posenc.host.side.load import Shuffled, SideFiles, sentences_of, split_names
 
 from .conftest import EDGES, HEADS, ORDER, RELATIONS, SUBWORDS
 from .conftest import WORDS as TEXT
@@ -259,7 +259,7 @@ def test_combined_parts_follow_fairseq(corpus, reference):
     for kind in ("relations", "edges", "order"):
         (corpus.folder / f"train.fw.{kind}").unlink()
     made(corpus, reference, second)
-    sentences = Sentences([reference.data, second.data], {"heads"}, upsample_primary=2)
+    sentences = sentences_of([reference.data, second.data], {"heads"}, upsample_primary=2)
     assert len(sentences) == 7
     assert [len(sentences[number].heads) for number in range(7)] == [7, 2, 1, 7, 2, 1, 3]
 

@@ -121,7 +121,7 @@ def test_side_inputs_follow_their_sentences(corpus, parts, options):
     task.load_dataset("train")
     batch = batch_of(task, "train", [3, 0, 5, 2])
     assert len(set(batch["net_input"]["src_lengths"].tolist())) > 2
-    check(batch, task.dataset("train").makers[0].sentences)
+    check(batch, task.dataset("train").maker.sentences)
 
 
 def test_the_model_takes_them(corpus, parts):
@@ -138,7 +138,7 @@ def test_parts_of_the_training_data_are_combined(corpus, parts):
     model(task)
     task.load_dataset("train", combine=True)
     assert len(task.dataset("train")) == 2 * 6 + 2
-    sentences = task.dataset("train").makers[0].sentences
+    sentences = task.dataset("train").maker.sentences
     check(batch_of(task, "train", range(14)), sentences)
     assert [len(sentences[number].heads) for number in (0, 6, 12, 13)] == [6, 6, 5, 7]
 
@@ -157,7 +157,7 @@ def test_shards_have_their_own_files(corpus, parts):
     model(task)
     for epoch, words in ((1, [6, 3]), (2, [3, 4]), (3, [6, 3])):
         task.load_dataset("train", epoch=epoch)
-        check(batch_of(task, "train", [0, 1]), task.dataset("train").makers[0].sentences)
+        check(batch_of(task, "train", [0, 1]), task.dataset("train").maker.sentences)
         assert batch_of(task, "train", [0, 1])["net_input"]["side_inputs"]["structure_words"].sort().values.tolist() == sorted(
             words
         )

@@ -1,9 +1,10 @@
-"""Load the optimizer state of a checkpoint whose model has the same parameters in another order.
+"""Load a checkpoint in training: compare its side files with those of the command, and reorder its optimizer state.
 
-An optimizer stores its state by the index of the parameter. With --fp16, it stores one tensor for all parameters. If the order
-differs, fairseq assigns the state of one parameter to another parameter. The order of the optimizer state is the order of the
-names in the checkpoint's model. Up to version 0.1.0, models of this plugin had another order of parameters: query projections
-were before key projections, and the feed-forward network was before the cross-attention.
+The model of the checkpoint may have the same parameters in another order. An optimizer stores its state by the index of the
+parameter. With --fp16, it stores one tensor for all parameters. If the order differs, fairseq assigns the state of one parameter
+to another parameter. The order of the optimizer state is the order of the names in the checkpoint's model. Up to version 0.1.0,
+models of this plugin had another order of parameters: query projections were before key projections, and the feed-forward network
+was before the cross-attention.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from torch import Tensor, nn
 
 
 def _with_present_order(load_checkpoint):
-    """Wrap Trainer.load_checkpoint, so that the optimizer state is reordered before it is loaded."""
+    """Wrap Trainer.load_checkpoint: the task can refuse the checkpoint, and the optimizer state is reordered before loading."""
 
     @functools.wraps(load_checkpoint)
     def load(self, filename, reset_optimizer=False, *args, **kwargs):
         read = checkpoint_utils.load_checkpoint_to_cpu
 
-        def read_in_present_order(*args, **kwargs) -> dict:
-            state = read(*args, **kwargs)
+        def read_in_present_order(path, *args, **kwargs) -> dict:
+            state = read(path, *args, **kwargs)
+            require_same = getattr(self.task, "require_same_structure", None)
+            if require_same is not None:  # fairseq does not compare the options of the checkpoint with those of the command
+                require_same(path, state["cfg"].model, self.cfg.model)
             model = self.get_model()
             if "ema_fp32_params" in state["extra_state"]:  # fairseq does not convert the names in this copy of the model
                 model.upgrade_state_dict(state["extra_state"]["ema_fp32_params"])
