@@ -35,12 +35,9 @@ def sentences(batch: int, length: int, device: torch.device) -> tuple[Tensor, Te
 
 def extras(given: Iterable[PositionMethod], source: Tensor) -> dict[str, Any]:
     """Return the side inputs of these methods, computed from random trees, graphs and reorderings, and from sentence lengths."""
-    reading = examples.with_side_inputs(given)
-    if not reading:
-        return {}
-    sentences = [examples.random_sentence(row[row.ne(_PAD)].tolist()) for row in source.cpu()]
-    made = examples.side_inputs(reading, sentences, source.size(1), bool(source[:, 0].eq(_PAD).any()))
-    return {"side_inputs": {name: tensor.to(source.device) for name, tensor in made.items()}}
+    sentences = (examples.random_sentence(row[row.ne(_PAD)].tolist()) for row in source.cpu())
+    made = examples.side_inputs(given, sentences, source.size(1), bool(source[:, 0].eq(_PAD).any()))
+    return {"side_inputs": {name: tensor.to(source.device) for name, tensor in made.items()}} if made else {}
 
 
 def training(model: nn.Module, source: Tensor, target: Tensor) -> Action:

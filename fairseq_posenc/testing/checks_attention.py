@@ -42,10 +42,9 @@ def padding(keys: int, side: str) -> Tensor:
 
 def side_inputs(built: nn.Module, mask: Tensor) -> dict[str, Tensor]:
     """Return the side inputs of random sentences. `mask` [B, S] is True at the padding."""
-    methods = examples.with_side_inputs(built.positions.methods)
-    lengths = (~mask).sum(1).tolist() if methods else []
-    sentences = [examples.random_sentence(range(50 * row, 50 * row + length)) for row, length in enumerate(lengths)]
-    return examples.side_inputs(methods, sentences, mask.size(1), bool(mask[:, 0].any()))
+    lengths = enumerate((~mask).sum(1).tolist())
+    sentences = (examples.random_sentence(range(50 * row, 50 * row + length)) for row, length in lengths)
+    return examples.side_inputs(built.positions.methods, sentences, mask.size(1), bool(mask[:, 0].any()))
 
 
 def check_kernels(case: Case) -> None:

@@ -259,8 +259,7 @@ def _far_vectors(case: Case):
 
 
 def _of_chain(methods, length: int) -> dict[str, Tensor]:
-    methods = examples.with_side_inputs(methods)
-    return examples.side_inputs(methods, [_chain(length)] if methods else [], length)
+    return examples.side_inputs(methods, [_chain(length)], length)
 
 
 def _encoded(model, source: Tensor, describe: Describe = describe) -> Tensor:

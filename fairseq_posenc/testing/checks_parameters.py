@@ -85,8 +85,7 @@ def _draws(case: Case) -> bool:
         return False
     at = Positions.counted(0, 9)
     ctx = AttentionContext(at, at, causal=method.dims.causal, cross=method.dims.cross)
-    own = examples.with_side_inputs([method])
-    given = examples.side_inputs(own, [examples.random_sentence(range(9))] if own else [], 9)
+    given = examples.side_inputs([method], [examples.random_sentence(range(9))], 9)
     ctx = ctx.replace(side=SideInputs(given, declared_by([method.card])))
     found = []
     for seed in range(4):

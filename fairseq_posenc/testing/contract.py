@@ -14,10 +14,6 @@ from . import checks_parameters as parameters
 from .cases import Case, hooks, standalone
 
 
-def _always(case: Case) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Check:
     """One check.
@@ -29,15 +25,11 @@ class Check:
     run: Callable[[Case], None]
     goes_wrong: str
     variants: bool = True
-    applies: Callable[[Case], bool] = _always
+    applies: Callable[[Case], bool] = lambda case: True
 
     @property
     def name(self) -> str:
         return self.run.__name__.removeprefix("check_")
-
-
-def _attends(case: Case) -> bool:
-    return standalone(case)
 
 
 def _masks(case: Case) -> bool:
@@ -84,12 +76,12 @@ CONTRACT = (
     Check(parameters.check_gradients, "a parameter has no gradient, or a wrong gradient"),
     Check(parameters.check_effect, "the method, or one of its parameters, has no effect"),
     Check(numerics.check_repeatable, "two evaluations of the same model have different outputs"),
-    Check(attention.check_kernels, "outputs change if attention weights are requested", applies=_attends),
+    Check(attention.check_kernels, "outputs change if attention weights are requested", applies=standalone),
     Check(attention.check_blocks, "outputs of long sentences, which are computed in blocks, are wrong", applies=_needs_scores),
-    Check(attention.check_weights, "attention weights do not sum to one, or are not zero at padding", applies=_attends),
-    Check(attention.check_attention_padding, "padding changes the outputs of build_attention", applies=_attends),
+    Check(attention.check_weights, "attention weights do not sum to one, or are not zero at padding", applies=standalone),
+    Check(attention.check_attention_padding, "padding changes the outputs of build_attention", applies=standalone),
     Check(
-        attention.check_scores, "attention.scores and posenc plot return other scores than the attention uses", applies=_attends
+        attention.check_scores, "attention.scores and posenc plot return other scores than the attention uses", applies=standalone
     ),
     Check(attention.check_fully_masked, "a query that cannot attend to any key becomes NaN, and training stops", applies=_masks),
     Check(attention.check_attention_steps, "build_attention computes other numbers in decoding step by step", applies=_steps),

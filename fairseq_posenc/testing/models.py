@@ -151,8 +151,7 @@ def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe =
     rows, left_pad = [row[row.ne(PAD)] for row in source], bool(source[:, 0].eq(PAD).any())
     made = [] if getattr(model, "side", None) is None else [model.side(row) for row in rows]
     methods = [] if made else [method for at in positions_by_site(model).values() for method in at.methods]
-    methods = examples.with_side_inputs(methods)
-    found = examples.side_inputs(methods, [describe(row) for row in rows] if methods else [], source.size(1), left_pad)
+    found = examples.side_inputs(methods, map(describe, rows), source.size(1), left_pad)
     for name, side in model.encoder.side_inputs.items() if made else ():
         length = source.size(1) if side.of == "source" else TARGET_ROOM
         found[name] = side.collate([row[name] for row in made], length, left_pad and side.of == "source")

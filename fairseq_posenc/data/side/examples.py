@@ -40,18 +40,18 @@ def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Senten
     return Sentence(words, heads, names, edges, order)
 
 
-def with_side_inputs(methods: Iterable[PositionMethod]) -> list[PositionMethod]:
-    """Return the methods that read side inputs."""
-    return [method for method in methods if method.card.side_inputs]
-
-
 def side_inputs(
-    methods: Iterable[PositionMethod], sentences: Sequence[Sentence], length: int, left_pad: bool = False
+    methods: Iterable[PositionMethod], sentences: Iterable[Sentence], length: int, left_pad: bool = False
 ) -> dict[str, Tensor]:
-    """Return the side inputs of these methods for a batch of sentences, padded to `length` tokens."""
+    """Return the side inputs of these methods for a batch of sentences, padded to `length` tokens.
+
+    Without a method that reads side inputs, the sentences are not computed.
+    """
+    reading = [method for method in methods if method.card.side_inputs]
+    batch = list(sentences) if reading else []
     found = {}
-    for method in with_side_inputs(methods):
-        made = [_values(method, sentence) for sentence in sentences]
+    for method in reading:
+        made = [_values(method, sentence) for sentence in batch]
         for side in method.card.side_inputs:
             found[side.name] = side.collate([torch.as_tensor(values[side.name]) for values in made], length, left_pad)
     return found
