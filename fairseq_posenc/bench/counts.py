@@ -298,7 +298,7 @@ def _body(results: dict[str, Any], kind: str) -> tuple[list[str], list[list[str]
                 continue
             cells += [_ratio(own["launches"], base["launches"]), str(own["waits"])]
             cells += [_ratio(_moved(own), _moved(base)), _ratio(own["peak"], base["peak"])]
-        if grows and keys[-1] not in row:
+        if grows and not {keys[0], keys[-1]} <= row.keys():
             cells += [""] * 2
         elif grows:
             first, last = row[keys[0]], row[keys[-1]]

@@ -119,6 +119,17 @@ def test_a_legend_has_the_order_in_which_lines_end(figures):
     assert [text.get_text() for text in figures["learning"].legends[0].get_texts()] == ["rope", "t5", "none"]
 
 
+def test_a_line_ends_where_the_first_seed_ends(figures):
+    """With --patience, the mean over the seeds that train longer would be the mean of other runs."""
+    summary = summary_of("none", "t5")
+    row = summary.rows[1]
+    row.runs[0] = row.runs[0].model_copy(update={"learning_curve": [(1, 5.0), (2, 4.0)]})
+    row.runs.append(row.runs[0].model_copy(update={"learning_curve": [(1, 5.0), (2, 3.0), (3, 1.0)], "seed": 2}))
+    plots.draw_plots(summary)
+    (line,) = [line for line in figures["learning"].axes[0].lines if line.get_label() == row.name]
+    assert [*zip(line.get_xdata(), line.get_ydata())] == [(1, 5.0), (2, 3.5)]
+
+
 def test_a_line_ends_with_a_cross_where_a_loss_is_not_finite(figures):
     """The mean over the other seeds would look like the mean over all seeds."""
     summary = summary_of("none", "t5", "rope")

@@ -162,6 +162,19 @@ def test_scores_of_seeds_may_come_from_a_file(posenc, write, tmp_path):
     assert score(table, "none", "chrf")["low"] is None
 
 
+def test_scores_of_seeds_of_other_metrics_may_be_negative(posenc, write, tmp_path):
+    file = tmp_path / "seeds.json"
+    file.write_text(
+        json.dumps({"source": "our runs", "scores": {"test": {"comet": [[-0.2, -0.1, 0.1]], "bleu": [[40, 41, 42]]}}})
+    )
+    assert score(as_json(posenc, write(runs.run("none", rate=0.3)), "--seed-variance", file), "none")["low"] is not None
+
+
+def test_intervals_of_percentages_are_percentages(posenc, write):
+    found = score(as_json(posenc, write(*seeds([0.0, 0.001, 0.2]), runs.run("none", rate=0.1))), "t5")
+    assert found["high"] == 100 and 0 < found["low"] < found["mean"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -244,6 +257,16 @@ def test_published_scores_of_equivalent_specs(posenc, write, tmp_path):
     shown = posenc("report", write(record, runs.run("none")), "--published", file)[1]
     (line,) = [line for line in shown.splitlines() if line.startswith("| t5 ")]
     assert "41.5" in line
+    assert "* published scores without a row in this table: other system\n" in shown
+    assert (
+        posenc("report", tmp_path / "runs", "--published", file, "--methods", "t5", "none", "rope", "--output", tmp_path)[0] == 0
+    )
+    rows = {row["method"]: row for row in csv.DictReader((tmp_path / "report.csv").read_text().splitlines())}
+    assert [rows[name]["test_bleu_published"] for name in ("t5", "none")] == ["41.5", ""]
+    content["figures"] = {"rope": 34}
+    file.write_text(json.dumps(content))
+    table = as_json(posenc, tmp_path / "runs", "--published", file, "--methods", "t5", "none", "rope")
+    assert score(table, "rope") == {"published": 34}
 
 
 def test_a_test_set_that_the_baseline_lacks(posenc, write):
@@ -289,6 +312,17 @@ def test_the_best_and_those_not_distinguishable_from_it_are_marked(posenc, write
     cells = [line.split("|")[3].strip() for line in out.splitlines() if line.startswith("| ")][1:]
     assert [cell.count("*") for cell in cells] == [4, 2, 0]
     assert "* bold: the best; italic: not distinguishable from the best (corrected p > .05)" in out
+
+
+def test_a_row_that_was_not_compared_with_the_best_is_named(posenc, write):
+    """Without a mark, this row would look worse than the best row."""
+    records = [*seeds([0.2, 0.22, 0.21]), *seeds([0.215, 0.2, 0.225], "rope"), *seeds([0.21, 0.215], "none")]
+    table = as_json(posenc, write(*records), "--seed-test", "paired", "--baseline", "t5")
+    ranks = {row["method"]: score(table, row["method"])["rank"] for row in table["rows"]}
+    assert ranks["none"] == "not compared with the best" or ranks["none"] == "best"
+    assert sorted(map(str, ranks.values()))[0] == "best"
+    if ranks["none"] != "best":
+        assert "not compared with the best by a test in at least one column: none" in table["notes"]
 
 
 def test_two_seeds_that_are_alike_by_accident_make_no_difference_large(posenc, write):

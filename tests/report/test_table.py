@@ -79,10 +79,10 @@ def test_signatures_data_and_versions_stand_below(report):
     assert below[1:] == ["* BLEU nrefs:1|tok:13a", "* chrF nc:6", "* bold: the best"]
 
 
-def test_a_missing_part_is_not_run(report):
+def test_a_missing_part_is_not_scored(report):
     status, lines, _ = report(record("none"), record("t5", parts=["test"]))
     assert status == 0
-    assert cells(lines[3]) == ["t5", "**40.0**", "**60.0**", "not run", "not run"]  # equal to the best
+    assert cells(lines[3]) == ["t5", "**40.0**", "**60.0**", "not scored", "not scored"]  # equal to the best
     assert cells(lines[2])[1:3] == ["**40.0**", "**60.0**"]
 
 
@@ -124,8 +124,29 @@ def test_rows_that_differ_in_more_than_method_and_seed_are_refused(report, chang
     assert status == 2 and not lines
     assert error == (
         f"posenc: none and t5 differ in {named}. Expected differences only in method and seed. "
-        "Compare such runs separately, or name the setting with posenc score --row.\n"
+        f"Compare such runs separately{', or name the setting with posenc score --row' if 'settings' in change else ''}.\n"
     )
+
+
+def best(spec, updates, seed=1, **fields):
+    return record(spec, seed, updates=updates, best_checkpoint=True, **{"ended": True, **fields})
+
+
+def test_best_checkpoints_may_have_other_numbers_of_updates(posenc, write):
+    folder = write(best("none", 700), best("t5", 800), best("rope", 100, ended=False))
+    status, printed, _ = posenc("report", folder)
+    assert status == 0 and "; best checkpoints, of 700 to 800 updates; " in printed
+    assert "* training runs that did not end are left out: rope with seed 1 (100 updates)\n" in printed
+
+
+def test_best_and_last_checkpoints_are_not_compared(report):
+    status, _, error = report(best("none", 800), record("t5"))
+    assert status == 2 and "none and t5 differ in updates (of the best checkpoint and 800)." in error
+
+
+def test_seeds_with_different_random_structure_are_one_row(report):
+    status, lines, _ = report(*(record("t5", seed, settings={"random_structure": seed}) for seed in (1, 2)))
+    assert status == 0 and cells(lines[2])[:2] == ["t5 (random structure)", "2"]
 
 
 def test_rows_of_two_commits_of_a_version_are_comparable(report):

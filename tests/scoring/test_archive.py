@@ -185,6 +185,15 @@ def test_damage_is_one_line(archived, damage):
     assert "\n" not in str(error.value) and archive.RUNS in str(error.value)
 
 
+def test_an_archive_below_the_runs(write, posenc):  # noqa: F811
+    """The archive contains copies of the runs, which count once."""
+    folder = write(runs.run("none"), runs.run("t5"))
+    for _ in range(2):
+        status, out, _ = posenc("archive", folder, "--output", folder / "archive")
+        assert status == 0 and ": 2 runs (" in out
+    assert posenc("report", folder)[0] == 0
+
+
 def test_a_folder_without_runs_is_refused(posenc, tmp_path):
     (tmp_path / "empty").mkdir()
     status, _, error = posenc("archive", tmp_path / "empty", "--output", tmp_path / "archive")

@@ -167,7 +167,30 @@ def test_a_second_part_joins_the_first_and_another_training_replaces_it(trained,
     write_checkpoint(trained / "checkpoint_last.pt", trained.parent / "data", updates=300)
     assert main(["score", str(trained), f"long={reference}"]) == 0
     assert set(json.loads((trained / "score.json").read_text())["parts"]) == {"long"}
-    assert "from another training run, so the scores of test are removed" in capsys.readouterr().err
+    line = "from another training run (another updates), so the scores of test are removed. Score these test sets again."
+    assert line in capsys.readouterr().err
+
+
+def test_another_version_of_the_software_is_named(trained, capsys):
+    reference = trained.parent / "test.sov"
+    (trained / "long.out").write_text((trained / "test.out").read_text())
+    assert main(["score", str(trained), f"test={reference}"]) == 0
+    content = json.loads((trained / "score.json").read_text())
+    (trained / "score.json").write_text(json.dumps({**content, "versions": {"posenc": "0.0.1"}}))
+    assert main(["score", str(trained), f"long={reference}"]) == 0
+    line = "from other versions of the software (another versions), so the scores of test are removed."
+    assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name, best",
+    [("checkpoint_best.pt", True), ("checkpoint.best_bleu_31.5.pt", True), ("checkpoint_last.pt", False), ("average.pt", False)],
+)
+def test_the_best_checkpoint_is_known_by_its_name(trained, name, best):
+    if name != "checkpoint_last.pt":
+        (trained / "checkpoint_last.pt").rename(trained / name)
+    assert main(["score", str(trained), f"test={trained.parent / 'test.sov'}", "--checkpoint", str(trained / name)]) == 0
+    assert json.loads((trained / "score.json").read_text())["best_checkpoint"] is best
 
 
 def test_a_training_with_another_learning_curve_replaces_the_scores(trained, capsys):
@@ -181,7 +204,7 @@ def test_a_training_with_another_learning_curve_replaces_the_scores(trained, cap
         assert main(["score", str(trained), f"{part}={reference}"]) == 0
         kept.append(set(json.loads((trained / "score.json").read_text())["parts"]))
     assert kept == [{"test"}, {"test", "long"}, {"long"}]
-    assert "from another training run, so the scores of test are removed" in capsys.readouterr().err
+    assert "from another training run (another learning_curve), so the scores of test are removed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -198,7 +221,7 @@ def test_a_training_with_patience_must_have_ended(posenc, trained, log, options,
     write_checkpoint(trained / "checkpoint_last.pt", trained.parent / "data", options=options)
     (trained / "train.log").write_text(log)
     found = warnings(posenc, trained)
-    start = f"posenc: {trained / 'train.log'}: the training run with --patience 3 did not end, or its end is not in the log. "
+    start = f"posenc: {trained / 'train.log'}: the training run did not end, or its end is not in the log. "
     assert [line[: len(start)] for line in found] == [start] * warned
     assert json.loads((trained / "score.json").read_text())["ended"] is ended
 

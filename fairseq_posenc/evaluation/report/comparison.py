@@ -144,10 +144,10 @@ class Score:
     low: float | None = None  # lower limit of the 95 % interval of the mean. None: unknown
     high: float | None = None
     difference: Difference | None = None  # None in the row of the baseline, and if the baseline has no score
-    rank: str = ""  # BEST, TIED or ""
+    rank: str = ""  # BEST, TIED, UNTESTED or ""
 
 
-BEST, TIED = "best", "not distinguishable from the best"
+BEST, TIED, UNTESTED = "best", "not distinguishable from the best", "not compared with the best"
 
 
 @dataclass(frozen=True)
@@ -409,13 +409,16 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
 
     over_all = statistics.compare(scores, best if at is None else at, known, scale)
     to_base, to_best = compared(best if at is None else at), compared(best)
+    some_tested = np.isfinite(to_best.holm).any()
     found = {}
     for i, (row, values) in enumerate(run):
         equal = values.mean == middle[best]
-        rank = "" if len(run) == 1 else BEST if equal else TIED if to_best.holm[i] > statistics.ALPHA else ""
+        p = to_best.holm[i]
+        rank = BEST if equal else TIED if p > statistics.ALPHA else UNTESTED if np.isnan(p) and some_tested else ""
         tested = to_base if np.isfinite(to_base.p[i]) else over_all  # if p is unknown, use the means over all seeds
         difference = None if at is None or i == at else _difference(tested, i, at, to_base)
-        found[row.name] = Score(values, _number(over_all.low[i]), _number(over_all.high[i]), difference, rank)
+        low, high = ((limits.clip(0, 100) if percent else limits)[i] for limits in (over_all.low, over_all.high))
+        found[row.name] = Score(values, _number(low), _number(high), difference, rank if len(run) > 1 else "")
     return Column(METRICS.get(metric) or others.title(metric), found, spread, smaller)
 
 
@@ -594,7 +597,7 @@ def _find(spec: str, names: dict[Any, str]) -> Any:
 
 def spec_key(spec: str) -> tuple[Any, ...]:
     """Return the key (`identity`) of runs with this spec. The spec may contain separate specs for several sites."""
-    return tuple(sorted((site, parse(found).signature) for site, found in sites_of(spec).items())), (), None
+    return tuple(sorted((site, parse(found).signature) for site, found in sites_of(spec).items())), (), False
 
 
 def find_row(rows: list[Row], spec: str) -> Row:
@@ -622,7 +625,7 @@ def _rows_of(rows: list[Row], spec: str) -> list[Row]:
     if found is not None:
         return [keys[found]]
     specs, *_ = spec_key(spec)
-    return [row for (own, _, random), row in keys.items() if own == specs and random is None]
+    return [row for (own, _, random), row in keys.items() if own == specs and not random]
 
 
 def _reconstructed(specs: Mapping[str, str]) -> bool:

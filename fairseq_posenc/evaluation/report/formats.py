@@ -94,6 +94,8 @@ def _titled(table: Table) -> str:
 
 def _fit(table: Table, width: int) -> Iterator[Table]:
     names = [shorten(cells[0], width // 2) for cells in table.body]
+    if len(set(names)) < len(names):  # two rows would have the same name
+        names = [cells[0] for cells in table.body]
     columns: list[int] = []
     for column in range(1, len(table.head)):
         if columns and _width(_select(table, names, [*columns, column])) > width:
@@ -216,6 +218,8 @@ def _numbers(report: Report, row: Row) -> dict[str, Any]:
             key, score = f"{part}_{metric}", report.score(row.name, part, metric)
             found.update(_spread(key, score.values if score else None))
             difference = score.difference if score else None
+            if report.published and (report.published.part, report.published.metric) == (part, metric):
+                found[f"{key}_published"] = report.published.figures.get(row.name, "")
             found |= {
                 f"{key}_low": _rounded(score and score.low),
                 f"{key}_high": _rounded(score and score.high),
@@ -295,11 +299,12 @@ def _row_as_json(report: Report, row: Row) -> dict[str, Any]:
 
 def _score_as_json(report: Report, row: Row, part: str, metric: str) -> dict[str, Any] | None:
     score, published = report.score(row.name, part, metric), report.published
+    known = published and (published.part, published.metric) == (part, metric)
     if score is None:
-        return None
+        return {"published": published.figures[row.name]} if known and row.name in published.figures else None
     found = {**(_values_as_json(score.values) or {}), "low": score.low, "high": score.high, "rank": score.rank or None}
     found["difference"] = _difference_as_json(score, report.sentence_tests.get((row.name, part, metric), {}))
-    if published and (published.part, published.metric) == (part, metric):
+    if known:
         found["published"] = published.figures.get(row.name)
     return found
 

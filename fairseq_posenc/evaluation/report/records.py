@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ...common.files import read_text
 from ...common.messages import join, shorten
 from ...core import SITES, PositionError
 from ...registry.architectures import COMPLEX_MODEL
 from ...registry.spec import parse
-from ..scoring.record import FILE, Record, Score, Text
+from ..scoring.record import FILE, Record, Text
 
 #: fields that depend on the method or on the single run. All other fields must be equal in all rows of a table
 _MAY_DIFFER = frozenset({
@@ -37,8 +37,9 @@ def load(folders: Sequence[Path]) -> list[Record]:
     The order is the order of the folders, and within each folder the order of the paths.
 
     Raises:
-        PositionError: A folder does not exist or contains no runs. Two runs in one folder have the same method and seed. Two
-            runs in different folders have the same method and seed, but differ in more than speed, memory and device.
+        PositionError: A folder does not exist or contains no runs. Two runs in one folder have the same method and seed, and are
+            not copies, as in an archive of the folder. Two runs in different folders have the same method and seed, but differ
+            in more than speed, memory and device.
     """
     from ..scoring import archive  # imported here, because archive imports numpy
 
@@ -56,7 +57,9 @@ def load(folders: Sequence[Path]) -> list[Record]:
                 continue
             own.add(path)
             earlier, known = seen.setdefault((identity(record), record.seed), (path, record))
-            if earlier != path and (earlier in own or _without_speed(known) != _without_speed(record)):
+            archived = not (earlier.exists() and path.exists())  # an archive in the folder contains copies of the runs
+            same = known == record and archived if earlier in own else _without_speed(known) == _without_speed(record)
+            if earlier != path and not same:
                 raise PositionError(
                     f"{path}: {name_of(record)}, as in {earlier}. Expected each seed once. Remove one of the two."
                 )
@@ -137,7 +140,7 @@ def traits(record: Record) -> Iterator[str]:
             yield f"{site} global layers={layers}"
     for side in _halting(record):
         yield f"{side} halting={record.settings[f'{side}_halting']}, up to {record.settings.get(f'{side}_layers')} layers"
-    if _random(record) is not None:
+    if _random(record):
         yield "random structure"
     for name in record.row:
         value = record.settings.get(name)
@@ -149,9 +152,9 @@ def _halting(record: Record) -> list[str]:
     return [side for side in ("encoder", "decoder") if record.settings.get(f"{side}_halting")]
 
 
-def _random(record: Record) -> Any:
-    """Return the value of --random-structure, which is a seed or None."""
-    return record.settings.get("random_structure")
+def _random(record: Record) -> bool:
+    """Return whether the run used --random-structure. Seeds of one row may have different random structures."""
+    return record.settings.get("random_structure") is not None
 
 
 def require_comparable(records: list[Record]) -> None:
@@ -164,10 +167,11 @@ def require_comparable(records: list[Record]) -> None:
             if keys:
                 values = [f"{shorten(key)} ({_shown(expected.get(key))} and {_shown(settings.get(key))})" for key in keys]
                 both = f"{shorten(label(earlier))} and {shorten(label(record))}"
+                is_setting = any(key.startswith("settings.") for key in keys)
+                named = ", or name the setting with posenc score --row" if is_setting else ""
                 raise PositionError(
                     f"{both} differ in {join(values, 4)}. Expected differences only in method and seed. "
-                    "Compare such runs separately, "
-                    "or name the setting with posenc score --row."
+                    f"Compare such runs separately{named}."
                 )
 
 
@@ -182,7 +186,9 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     """
     content = record.model_dump(mode="json")
     parts = content.pop("parts")
-    if record.stops_early:
+    if content.pop("best_checkpoint"):
+        content["updates"] = "of the best checkpoint"
+    elif record.stops_early:
         del content["updates"]  # the number depends on the method and the seed
     layers = {side: content["settings"].pop(f"{side}_layers", None) for side in ("encoder", "decoder")}
     lengths = {part: asked for part, scores in parts.items() if (asked := scores.pop("asked")) is not None}
@@ -238,7 +244,15 @@ class SeedScores(_File):
     """A file of scores of other runs (--seed-variance)."""
 
     source: Text
-    scores: dict[Text, dict[Text, list[list[Score]]]]  # test set -> metric -> rows. Each row is a list with one score per seed
+    scores: dict[Text, dict[Text, list[list[float]]]]  # test set -> metric -> rows. Each row is a list with one score per seed
+
+    @field_validator("scores")
+    @classmethod
+    def _require_percentages(cls, scores: dict[str, dict[str, list[list[float]]]]) -> dict[str, dict[str, list[list[float]]]]:
+        for metric in ("bleu", "chrf"):  # other metrics may be negative
+            if not all(0 <= x <= 100 for of_part in scores.values() for row in of_part.get(metric, []) for x in row):
+                raise ValueError(f"{metric} is not between 0 and 100")
+        return scores
 
 
 @dataclass(frozen=True)

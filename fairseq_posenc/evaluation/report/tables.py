@@ -10,12 +10,12 @@ from ...data.side.reorder import ORACLE
 from ..scoring.record import PartScores, Record
 from ..scoring.sentences import METRICS
 from . import statistics
-from .comparison import BEST, TIED, Difference, Report, Row, Score, Spread, Values
+from .comparison import BEST, TIED, UNTESTED, Difference, Report, Row, Score, Spread, Values
 from .options import RANDOMIZATION, TESTS
 from .records import diverged_runs, unfinished_runs
 from .sentences import MIN_SENTENCES, random_seed
 
-NOT_RUN = "not run"
+NOT_RUN, NOT_SCORED = "not run", "not scored"
 NO_BASELINE = "no score of the baseline"
 NOT_MEASURED = "not measured"
 NOT_FINITE = "not finite"
@@ -35,7 +35,7 @@ class Table:
     body: list[list[str]]
     figure: str | None = None  # name of the plot with the same numbers
     text: list[str] = field(default_factory=list)  # sentences about the results in the table
-    ranks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): BEST or TIED
+    ranks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): BEST, TIED or UNTESTED
     caption: str = ""  # caption of the plot
 
 
@@ -91,7 +91,7 @@ def _caption(report: Report) -> str:
 
 def _score(score: Score | None, runs: int, digits: int) -> str:
     if score is None:
-        return NOT_RUN
+        return NOT_SCORED if runs else NOT_RUN
     lacking = f" (n = {score.values.n})" if score.values.n != runs else ""
     return f"{score.values.mean:.{digits}f}{interval(score.low, score.high, digits)}{lacking}"
 
@@ -124,7 +124,7 @@ def _differences(report: Report, digits: int) -> Table:
 def _difference_cell(report: Report, row: Row, part: str, metric: str, digits: int) -> str:
     score = report.score(row.name, part, metric)
     if score is None:
-        return NOT_RUN
+        return NOT_SCORED if row.runs else NOT_RUN
     if row.name == report.baseline:
         return "baseline"
     return NO_BASELINE if score.difference is None else difference_text(score.difference, digits)
@@ -275,7 +275,7 @@ def _loss(row: Row) -> str:
 def _values(values: Values | None, runs: int, digits: int) -> str:
     """Return 'mean ± standard deviation'. Append the number of values if some runs have no value."""
     if values is None:
-        return NOT_RUN
+        return NOT_SCORED if runs else NOT_RUN
     spread = "" if values.sd is None else f" ± {values.sd:.{digits}f}"
     lacking = f" (n = {values.n})" if values.n != runs else ""
     return f"{values.mean:.{digits}f}{spread}{lacking}"
@@ -341,14 +341,18 @@ def notes(report: Report, full: bool = False) -> list[str]:
         source = f"{figures.source.rstrip('.')}. Its data and settings {ours}"
         name = report.columns[figures.part, figures.metric].name
         found.append(f"published {figures.part} {name}: {source}, and it enters no computation")
+        if without := [name for name in figures.figures if name not in {row.name for row in report.rows}]:
+            found.append(f"published scores without a row in this table: {join(without, _NAMED)}")
     return found + (_decoding_notes(scored) + _training_notes(runs) if full else [])
 
 
 def _updates(runs: list[Record]) -> str:
-    if not runs[0].stops_early:
-        return f"{runs[0].updates} updates"
     reached = sorted({run.updates for run in runs})
     numbers = " to ".join(map(str, dict.fromkeys((reached[0], reached[-1]))))
+    if runs[0].best_checkpoint:
+        numbers = f"best checkpoints, of {numbers}"
+    if not runs[0].stops_early:
+        return f"{numbers} updates"
     settings = runs[0].settings
     limit = f" or {settings['max_update']} updates" if settings.get("max_update") else ""
     return f"{numbers} updates, until {settings['patience']} validations without a smaller loss{limit}"
@@ -368,6 +372,9 @@ def _score_notes(report: Report) -> Iterator[str]:
     tied = f"; italic: {TIED} (corrected p > .05)" if TIED in ranks else ""
     if len(report.rows) > 1 and BEST in ranks:
         yield f"bold: the best{tied}"
+    ranked = [(name, score.rank) for column in report.columns.values() for name, score in column.scores.items()]
+    if untested := list(dict.fromkeys(name for name, rank in ranked if rank == UNTESTED)):
+        yield f"{UNTESTED} by a test in at least one column: {join(untested, _NAMED)}"
     yield from _test_notes({score.difference.test for score in scores if score.difference and score.difference.test}, report)
     if report.unused_variance:
         yield f"seed variance: {report.variance_source} has no run of this task"

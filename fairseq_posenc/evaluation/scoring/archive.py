@@ -54,12 +54,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    folder = args.output or args.runs
     found = find(args.runs, args.replace)
+    if folder != args.runs:  # the archive may be below the folder of the runs
+        found = {path: content for path, content in found.items() if folder not in path.parents}
     if not found:
         raise PositionError(
             f"{args.runs}: no {record.FILE} in this folder. Expected a folder of scored runs. Run posenc score first."
         )
-    folder = args.output or args.runs
     named = {path.parent.relative_to(args.runs).as_posix(): content for path, content in found.items()}
     if folder != args.runs and (folder / RUNS).is_file():
         named = _added(folder, named, args.replace)

@@ -15,7 +15,7 @@ from ...common.messages import shorten
 from ...core import PositionError
 
 _LINE = re.compile(r"^([STDH])-([0-9]{1,9})\t", re.MULTILINE)
-_HYPOTHESIS = re.compile(r"^([DH])-([0-9]{1,9})\t[^\t]*\t?(.*)$", re.MULTILINE)
+_HYPOTHESIS = re.compile(r"^([DH])-([0-9]{1,9})\t[^\t\n]*\t?(.*)$", re.MULTILINE)
 _SOURCE = re.compile(r"^S-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _TARGET = re.compile(r"^T-([0-9]{1,9})\t(.*)$", re.MULTILINE)
 _CHECKSUM = re.compile(r"^[^\t\n]*\bchecksum ([0-9a-f]{16}) of the checkpoint ", re.MULTILINE)  # the line has no tab

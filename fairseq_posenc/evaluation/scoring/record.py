@@ -111,6 +111,8 @@ class Record(_Model):
     device: Text | None = None
     # whether the training run has ended, so that it is not a run that was killed. None in files of earlier versions
     ended: bool | None = None
+    # whether the decoded checkpoint is the best one of the training run (checkpoint_best.pt), according to its validations
+    best_checkpoint: bool = False
     parts: Annotated[dict[Text, PartScores], Field(min_length=1)]
 
     @property
@@ -120,12 +122,14 @@ class Record(_Model):
         return isinstance(patience, int) and patience > 0
 
     @property
-    def unfinished(self) -> bool:
-        """Return whether a training run with --patience did not end.
+    def updates_vary(self) -> bool:
+        """Return whether the number of updates depends on the validation loss: with --patience, or for checkpoint_best.pt."""
+        return self.stops_early or self.best_checkpoint
 
-        For other training runs, the number of updates shows whether two runs can be compared.
-        """
-        return self.stops_early and self.ended is False
+    @property
+    def unfinished(self) -> bool:
+        """Return whether the training run did not end, and the number of updates does not show this (see `updates_vary`)."""
+        return self.updates_vary and self.ended is False
 
     @property
     def diverged_at(self) -> int | None:

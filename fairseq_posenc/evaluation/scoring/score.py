@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...common.files import read_text
-from ...common.messages import shorten
+from ...common.messages import join, shorten
 from ...common.option_types import print_json
 from ...core import PositionError
 
@@ -116,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
                 f"{output}: no checkpoint named. Expected the complete output of fairseq-generate. Or use --checkpoint FILE."
             )
         if path not in trainings:
-            trainings[path] = training_fields(path)
+            best = re.match(r"checkpoint[._]best", path.name) is not None
+            trainings[path] = {**training_fields(path), "best_checkpoint": best}
             trainings[path]["row"] = _row(args.row, trainings[path]["settings"])
         if generated.checksums and checksum(path) not in generated.checksums:
             print(
@@ -139,9 +141,8 @@ def run(args: argparse.Namespace) -> int:
             )
     if written.unfinished:
         print(
-            f"posenc: {log}: the training run with --patience {written.settings['patience']} did not end, or its end is not in "
-            "the log. Expected the complete log of a training run that has ended. Resume the training run, then decode and "
-            "score again. posenc report leaves out this run.",
+            f"posenc: {log}: the training run did not end, or its end is not in the log. Expected the complete log of a training "
+            "run that has ended. Resume the training run, then decode and score again. posenc report leaves out this run.",
             file=sys.stderr,
         )
     if written.diverged_at is not None:
@@ -332,7 +333,7 @@ def measure(
 def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str, Any], hypotheses: str) -> Record:
     """Add one test set to the score.json of a run, and return its content.
 
-    If score.json is from another training run, its test sets are removed.
+    If score.json is from another training run or from other versions of the software, its test sets are removed.
 
     Other scores of this test set, such as TER, are kept if they belong to the same hypotheses, references and sources.
     `hypotheses` is the hash of the hypotheses.
@@ -343,12 +344,16 @@ def update(run_dir: Path, training: dict[str, Any], part: str, scores: dict[str,
     parts: dict[str, Any] = {}
     if path.is_file():
         earlier = record.read(path).model_dump(mode="json")
-        same = all(earlier[key] == value for key, value in training.items() if key not in _MEASURED)
-        if same and _same_curve(earlier["learning_curve"], training.get("learning_curve")):
+        differ = [key for key, value in training.items() if key not in _MEASURED and earlier[key] != value]
+        if not _same_curve(earlier["learning_curve"], training.get("learning_curve")):
+            differ.append("learning_curve")
+        if not differ:
             parts = earlier["parts"]
         elif removed := sorted(earlier["parts"].keys() - {part}):
+            whose = "from other versions of the software" if differ == ["versions"] else "from another training run"
             print(
-                f"posenc: {path}: from another training run, so the scores of {shorten(', '.join(removed))} are removed",
+                f"posenc: {path}: {whose} (another {join(differ, 3)}), so the scores of {shorten(', '.join(removed))} are "
+                "removed. Score these test sets again.",
                 file=sys.stderr,
             )
         scores = {**scores, "others": _with_earlier(earlier["parts"].get(part), part, scores, hypotheses, path)}
