@@ -6,6 +6,7 @@ recipe=$(CDPATH='' cd "${OLDPWD:-.}" && CDPATH='' cd "$(dirname "$0")" && pwd)/$
 # `recipe` is the name of the recipe in messages, such as recipes/studies/pnat. The current folder is the checkout.
 recipe=${recipe#"$PWD/"}
 DRY_RUN=${DRY_RUN:-} # used until the recipe has declared the option
+export PYTHONUTF8=1 # outputs are UTF-8, also if the locale has another encoding
 
 say() {
   if [[ -n $DRY_RUN ]]; then echo "# $*"; else printf '[%2d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; fi

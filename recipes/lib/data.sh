@@ -15,12 +15,16 @@ refuse_captions() { # fail if DATA is the artificial language and an option of t
   [[ ${TARGET:-de} == de ]] || fail "TARGET=$TARGET: has no effect with DATA=language. Set DATA=multi30k, or remove TARGET."
 }
 
+record_of_downloads() { # print the file for checksums of downloaded captions. In a read-only checkout, it is a file of OUT
+  if [[ -w data-bin ]]; then echo data-bin/multi30k.sha256; else echo "$OUT/downloads/trusted.sha256"; fi
+}
+
 make_text() { # write TEXT/PART.LANGUAGE: the artificial language, or Multi30K
   if [[ $DATA == language ]]; then
     posenc data language "$text" --seed "$DATA_SEED" --train "$SENTENCES" --test "$TEST" --test-long 1
   else
     posenc data multi30k "$text" --source "$SOURCE" --target "$TARGET" --from "$DATA_FROM" \
-      --downloads "$OUT/downloads" --record data-bin/multi30k.sha256
+      --downloads "$OUT/downloads" --record "$(record_of_downloads)"
   fi
 }
 
@@ -51,7 +55,10 @@ encode_subwords() { # FOLDER PART...: write TEXT/PART.sub.LANGUAGE, with the sub
     return
   fi
   while ((${#files[@]})); do
-    if [[ $SUBWORDS == none ]]; then run cp "${files[0]}" "${files[1]}"; else
+    if [[ $SUBWORDS == none ]]; then
+      refuse_reserved_words "${files[0]}"
+      run cp "${files[0]}" "${files[1]}"
+    else
       run "$bin/subword-nmt" apply-bpe --codes "$folder/codes" --input "${files[0]}" --output "${files[1]}"
     fi
     files=("${files[@]:2}")
@@ -78,6 +85,11 @@ require_lengths() {
       [[ ! -e $text/$part.sub.$language ]] || require_length "$LENGTH" "$text/$part.sub.$language"
     done
   done
+}
+
+refuse_reserved_words() { # FILE: fail if a word of the text would be padding, or the end of a sentence
+  [[ -n $DRY_RUN ]] || name=$1 awk '{ for (i = 1; i <= NF; i++) if ($i ~ /^<(s|pad|\/s)>$/) { print ENVIRON["name"] ", line " NR ": " $i; exit 1 } }' <"$1" ||
+    fail "SUBWORDS=none: the word above is reserved for fairseq's dictionary. Expected other words. Replace it, or use subwords."
 }
 
 joining() { # print the value of fairseq-generate's --remove-bpe for SUBWORDS. Print nothing for whole words

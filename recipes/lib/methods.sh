@@ -7,7 +7,7 @@ read_methods() { # set `methods` to the list of rows in METHODS. METHODS may als
   methods=()
   if [[ -f $METHODS ]]; then
     while IFS= read -r line || [[ -n $line ]]; do
-      line=${line%$'\r'} # a file from Windows
+      line=${line%$'\r'} line=${line#$'\xef\xbb\xbf'} # a file from Windows, with a byte order mark
       read -ra words <<<"${line%%#*}"
       methods+=("${words[@]}")
     done <"$METHODS"

@@ -131,6 +131,7 @@ explain_failure() { # LOG BYTES MESSAGES: exit with an error message. With sever
     fi
   fi
   tail -n 5 "$log" >&2
+  [[ -z $line ]] || echo "$line" >&2 # on a full disk, it is not in the log
   fail "training failed. The last lines of its output are above. The complete output is in $log"
 }
 consequence='lost the connection|no answer from|could not connect'

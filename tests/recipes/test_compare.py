@@ -166,6 +166,8 @@ def test_defaults_follow_the_size_of_the_text(tmp_path, lines, updates, vocabula
         ({"SCHEDULE": "polynomial_decay", "EPOCHS": "5"}, "SCHEDULE=polynomial_decay: not supported with EPOCHS. Use UPDATES"),
         ({"AVERAGE": "1"}, "AVERAGE=1: not allowed. Expected 0"),
         ({"AVERAGE": "5", "EPOCHS": "5"}, "AVERAGE=5: not supported with EPOCHS"),
+        ({"WARMUP": "400 0"}, "WARMUP=0: not supported with SCHEDULE=inverse_sqrt. Expected at least 1."),
+        ({"SUBWORDS": "subword-nmt", "SUBWORD_LINES": "9"}, "SUBWORD_LINES=9: has no effect with SUBWORDS=subword-nmt"),
         ({"GPUS": "3"}, "UNITS=2: not divisible by the number of workers"),
         ({"TESTS": "news=x/n news.sub=x/m"}, "TESTS: news.sub begins with news and a dot, so that files of the two test sets"),
         ({"SOURCE": "pt BR"}, "SOURCE=pt BR: not allowed. Expected a language code"),
@@ -175,6 +177,13 @@ def test_defaults_follow_the_size_of_the_text(tmp_path, lines, updates, vocabula
 )
 def test_wrong_options_are_one_line(options, line):
     assert line in refused(**options)
+
+
+@pytest.mark.parametrize(
+    "target, tokens", [("zh_Hans", "zh"), ("zho_Hant", "zh"), ("yue", "zh"), ("jpn_Jpan", "char"), ("TH", "char"), ("deu", "13a")]
+)
+def test_languages_without_blanks_have_their_tokenizer(target, tokens):
+    assert {value(words, "--tokenize") for words in of("score", commands("score", METHODS="none", TARGET=target))} == {tokens}
 
 
 # --- whole runs ---

@@ -327,8 +327,17 @@ def test_methods_come_from_the_option_or_a_file(tmp_path):
     assert bash(script, METHODS=str(path)).stdout.split() == ["none", "t5:layers=0", "alibi+learned"]
     assert bash(script, METHODS=" none\n *  t5").stdout.split() == ["none", "*", "t5"]
     assert ": no method. Expected" in bash(script, METHODS=" ").stderr
-    path.write_bytes(b"none\r\nt5\r\n")  # a file from Windows
+    path.write_bytes(b"\xef\xbb\xbfnone\r\nt5\r\n")  # a file from Windows
     assert bash(script, METHODS=str(path)).stdout == "none\nt5\n"
+
+
+def test_whole_words_are_not_reserved_words(tmp_path):
+    text = tmp_path / "train.en"
+    text.write_text("a <unk> b\nc <s>d </s>x\n")
+    assert bash('refuse_reserved_words "$TEXT" && echo fine', TEXT=str(text)).stdout == "fine\n"
+    text.write_text("a\nb </s> c\n")
+    done = bash('refuse_reserved_words "$TEXT"', TEXT=str(text))
+    assert done.returncode == 1 and f"{text}, line 2: </s>" in done.stdout and "reserved for fairseq's dictionary" in done.stderr
 
 
 # --- the language of the recipes ---

@@ -118,6 +118,20 @@ def test_a_changed_input_file_is_refused(tmp_path, text):
     assert len(json.loads((recipe.out / ".inputs").read_text())) == len(names)
 
 
+@pytest.mark.parametrize(
+    "sizes, line",
+    [
+        ((40, 39), "/text/all: 40 lines in en, but 39 lines in de. Expected one translation per line."),
+        ((11, 11), "/text/all: 11 sentence pairs. Expected at least 12, more than VALID=5 and TEST=6 together."),
+    ],
+)
+def test_treebanks_that_do_not_fit_are_refused_before_the_training(tmp_path, sizes, line):
+    for size, language in zip(sizes, ("en", "de")):
+        treebank(tmp_path / f"{language}_pud-ud-test.conllu.gz", size, 1)
+    recipe = Process(RECIPE, tmp_path / "out", DATA_FROM=str(tmp_path), VALID="5", TEST="6", METHODS="posenc_tpe")
+    assert line in recipe.fails("prepare")
+
+
 def test_other_recipes_refuse_methods_that_need_trees():
     environ = environment(POSENC_BIN=programs(), OUT="runs/x", METHODS="posenc_tpe", DRY_RUN="1")
     done = subprocess.run([ROOT / "recipes" / "multi30k_uk" / "run"], env=environ, capture_output=True, text=True)

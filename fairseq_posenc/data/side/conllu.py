@@ -90,6 +90,8 @@ def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
     if [word["id"] for word in words] != list(range(1, len(words) + 1)):
         raise Fault("SIDE-FORMAT", "wrong numbers in the first column. Expected 1, 2, 3, ... for the words.")
     for number, word in enumerate(words, 1):
+        if not word["form"].split():  # for example only U+00A0
+            raise Fault("SIDE-FORMAT", f"word {number} contains only blanks. Expected a word in column 2, or _.")
         if not isinstance(word["head"], int):
             raise Fault("TREE-RANGE", f"word {number} has no head. Expected a number in column 7. Parse the text.")
         if edges == "enhanced" and word["deps"] == "_":

@@ -117,6 +117,7 @@ WRONG = {
     "no number": ([changed(ZUM, "5", head="two")], {}, "SIDE-FORMAT", "two"),
     "numbers": ([changed(ZUM, "5", id="6")], {}, "SIDE-FORMAT", "wrong numbers in the first column"),
     "bad number": ([changed(ZUM, "5", id="x")], {}, "SIDE-FORMAT", "'x' is not a valid ID"),
+    "blank": ([changed(ZUM, "5", form="\u00a0")], {}, "SIDE-FORMAT", "word 5 contains only blanks"),
     "no graph": ([changed(ZUM, "5", enhanced="_")], {"edges": "enhanced"}, "SIDE-FORMAT", "Use --edges basic"),
     "bad graph": ([changed(ZUM, "5", enhanced="2obl")], {"edges": "enhanced"}, "SIDE-FORMAT", "not an enhanced dependency"),
     "graph range": ([changed(ZUM, "5", enhanced="9:obl")], {"edges": "enhanced"}, "TREE-RANGE", "the word 9, which"),
