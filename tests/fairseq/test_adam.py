@@ -132,6 +132,28 @@ def test_after_an_overflow_with_amp_the_updates_are_those_of_fairseq(overflow):
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("cls", [FairseqFusedAdam, FairseqAdam])
+def test_updates_with_amp_do_not_depend_on_the_loss_scale(cls):
+    """With fairseq's clip_grad_norm, the gradients are divided by the loss scale twice."""
+    found = []
+    for scale in (1.0, 65536.0):
+        parameter = torch.nn.Parameter(torch.zeros(3))
+        optimizer = AMPOptimizer(options_of_amp(), [parameter], cls(options(adam_eps=1e-8), [parameter]))
+        optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        optimizer.backward((parameter * torch.tensor([1e-2, 1e-4, 1e-5])).sum())
+        optimizer.clip_grad_norm(0.5)
+        optimizer.step()
+        found.append(parameter.detach())
+    torch.testing.assert_close(*found)
+    torch.testing.assert_close(found[0], torch.full((3,), -0.01), rtol=1e-2, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_parameters_in_half_precision_are_refused(dtype):
+    with pytest.raises(SystemExit, match="--memory-efficient-fp16 and --memory-efficient-bf16 are not supported"):
+        FairseqFusedAdam(options(), [torch.nn.Parameter(torch.ones(3, dtype=dtype))])
+
+
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_parameter_without_a_gradient_in_some_updates(resumed):
     found = []

@@ -59,10 +59,11 @@ def sample(*targets, sources=None) -> dict:
         width = max(map(len, rows))
         return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
 
+    words = padded(sources or [[A, A, END]] * len(targets))
     return {
         "id": torch.arange(len(targets)),
         "target": padded(targets),
-        "net_input": {"src_tokens": padded(sources or [[A, A, END]] * len(targets))},
+        "net_input": {"src_tokens": words, "src_lengths": words.ne(PAD).sum(1)},
     }
 
 
@@ -178,6 +179,7 @@ def test_no_reference(lengths):
         ),
         ({"length_from": "500"}, {"max_len_b": 900}, ["requested length is 500. Expected at most 99", "--max-target-positions"]),
         ({"length_ratio": 10.0}, {}, ["sentence 1", "requested length is 30. Expected at most 20"]),
+        ({"length_from": "9"}, {"match_source_len": True}, ["length is 9. Expected at most 3", "Leave --match-source-len out"]),
         ({"length_from": "2", "length_eos": "exact"}, {"min_len": 3}, ["exact", "length is 2", "--min-len 3"]),
     ],
     ids=str,

@@ -1,10 +1,12 @@
 """Make --bf16 and --fp16 work on GPUs and CPUs."""
 
 import functools
+from collections.abc import Callable
 
 import torch
 from fairseq import utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 
 
@@ -44,6 +46,26 @@ def without_gpu(train_step):
     return step
 
 
+def clip_grad_norm(
+    optimizer: AMPOptimizer, max_norm: float, aggregate_norm_fn: Callable[[torch.Tensor], torch.Tensor] | None = None
+) -> torch.Tensor:
+    """Divide the gradients by the loss scale once, clip them, and return their norm. Replaces AMPOptimizer.clip_grad_norm.
+
+    fairseq divides the gradients of `optimizer.optimizer` here. `step` passes another object, `fp32_optimizer`, to the gradient
+    scaler, which then divides the same gradients again. Adam's epsilon is then larger than the gradients.
+    """
+    scaler = optimizer.scaler
+    scaler.unscale_(optimizer.fp32_optimizer)
+    norm = optimizer.fp32_optimizer.clip_grad_norm(max_norm, aggregate_norm_fn)
+    if not torch.isfinite(norm).all() and optimizer.next_loss_scale <= optimizer.min_loss_scale:
+        raise FloatingPointError(
+            f"--amp: the gradients overflow with the smallest loss scale ({optimizer.min_loss_scale}). Expected finite "
+            "gradients. Reduce the learning rate, or train without --amp."
+        )
+    return norm
+
+
 def apply() -> None:
+    AMPOptimizer.clip_grad_norm = clip_grad_norm
     distributed_utils.call_main = with_half_precision(distributed_utils.call_main)
     Trainer.train_step = without_gpu(Trainer.train_step)

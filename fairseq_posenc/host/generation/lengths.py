@@ -134,6 +134,10 @@ class OutputLengths:
         if not all(hasattr(model.encoder, "side_inputs") for model in models):
             raise Refusal("--length-from: supported only for models of this plugin. Remove --length-from.")
         scored = not hasattr(generator, "model")
+        if self.eos == "exact" and getattr(generator, "match_source_len", False):
+            raise Refusal(
+                "--length-eos exact and --match-source-len can contradict each other. Expected one. Leave one of them out."
+            )
         if self.asked_from == "predictor":
             if scored:
                 raise Refusal("--length-from predictor: not supported with --score-reference. Use --length-from reference.")
@@ -211,10 +215,15 @@ class OutputLengths:
         if self.target.name == "token" and int(lengths.max()) > last_step:
             row = int(lengths.argmax())
             number = int(sample["id"][row]) if "id" in sample else row
-            raise Refusal(
-                f"sentence {number}: the requested length is {int(lengths[row])}. Expected at most {last_step}, the limit of "
+            limit = (
                 f"--max-len-a {generator.max_len_a:g}, --max-len-b {generator.max_len_b} and the model's --max-target-positions. "
                 "Increase --max-len-b (in validation: max_len_b of --eval-bleu-args), or request a shorter output."
+            )
+            if generator.match_source_len:
+                limit = "--match-source-len. Leave --match-source-len out, or request a shorter output."
+            raise Refusal(
+                f"sentence {number}: the requested length is {int(lengths[row])}. Expected at most {last_step}, the limit of "
+                f"{limit}"
             )
         if self.eos == "exact" and self.target.name != "token" and generator.min_len > 1:
             raise Refusal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -88,12 +89,13 @@ class SegmentEnsemble(EnsembleModelWithAlignment):
 
     def __init__(self, models: list[Any], segments: ForcedSegments, generator: Any):
         super().__init__(models)
-        self.segments, self.generator = segments, generator
+        # not the generator itself, which would become a part of its own model
+        self.segments, self.last_step = segments, functools.partial(last_step, generator)
 
     def forward_encoder(self, net_input: dict[str, Any]) -> list[dict[str, list[Tensor]]]:
         outs = super().forward_encoder(net_input)
         limits = self.segments.limits(net_input["src_tokens"])
-        steps = limits.new_full((len(limits),), last_step(self.generator, net_input))
+        steps = limits.new_full((len(limits),), self.last_step(net_input))
         outs[0] = {**outs[0], _LIMITS: [limits], _LAST_STEP: [steps]}
         return outs
 

@@ -35,6 +35,11 @@ class FairseqFusedAdam(FairseqOptimizer):
     def __init__(self, cfg: FusedAdamConfig, params: Any):
         super().__init__(cfg)
         self._optimizer = FusedAdam(params, **self.optimizer_config)
+        if any(x.dtype in (torch.float16, torch.bfloat16) for group in self._optimizer.param_groups for x in group["params"]):
+            raise Refusal(
+                "--optimizer posenc_adam: --memory-efficient-fp16 and --memory-efficient-bf16 are not supported. Expected "
+                "neither. Use --fp16 or --bf16 without them, or --optimizer adam."
+            )
 
     @property
     def optimizer_config(self) -> dict[str, Any]:

@@ -67,6 +67,10 @@ class OutputLengthTask(TranslationTask):
                 f"--segments-forced {self.segments.token} and prefixes of the output can contradict each other. Expected one. "
                 "Leave --prefix-size or --segments-forced out."
             )
+        ends = self.segments.token or (self.lengths.wanted and self.lengths.eos == "exact")
+        if constraints is not None and ends:
+            option = f"--segments-forced {self.segments.token}" if self.segments.token else "--length-eos exact"
+            raise Refusal(f"{option} and --constraints can contradict each other. Expected one. Leave one of them out.")
         sample = {**sample, "net_input": dict(sample["net_input"])}  # the caller may use the batch again
         prefix_tokens = self.lengths.ask(sample, generator, prefix_tokens)
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)

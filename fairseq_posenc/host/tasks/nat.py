@@ -65,6 +65,11 @@ class ParallelTranslation(TranslationLevenshteinTask):
             use_reference=use_reference,
         )
 
+    def train_step(self, sample: dict, *args: Any, **kwargs: Any) -> tuple:
+        """Compute the loss and its gradients. fairseq's translation_lev ignores --amp."""
+        sample["prev_target"] = self.inject_noise(sample["target"])
+        return TranslationTask.train_step(self, sample, *args, **kwargs)
+
     def valid_step(self, sample: dict, model: Any, criterion: Any) -> tuple:
         """Compute the validation losses. With --eval-bleu, also compute BLEU.
 

@@ -77,6 +77,15 @@ class PositionTranslation(OutputLengthTask):
                 maker = self.files.maker(split, folders[(epoch - 1) % len(folders)], combine, self.cfg.upsample_primary)
             self.datasets[split] = SideInputDataset(self.datasets[split], maker, self.side_inputs)
 
+    def build_generator(self, models: list[Any], args: Any, *rest: Any, **kwargs: Any) -> Any:
+        if self.side_inputs and not all(hasattr(model.encoder, "side_inputs") for model in models):
+            names = ", ".join(self.side_inputs)
+            raise Refusal(
+                f"--path: one model reads {names}, and another model is not of this plugin. Expected an ensemble of models of "
+                "this plugin. Decode them separately."
+            )
+        return super().build_generator(models, args, *rest, **kwargs)
+
     def build_dataset_for_inference(self, src_tokens: Any, src_lengths: Any, constraints: Any = None):
         """Build the data set of fairseq-interactive. Raise Refusal if a model reads side files."""
         if self.files.readers:

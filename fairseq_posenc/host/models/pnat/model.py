@@ -246,6 +246,9 @@ def _refuse_options(args: argparse.Namespace) -> None:
     for option, least in (("predictor_layers", 1), ("relative_classes", 1)):
         if getattr(args, option) < least:
             raise Refusal(f"--{option.replace('_', '-')} {getattr(args, option)}: not allowed. Expected at least {least}.")
+    kernel = getattr(args, "decoder_ffn_kernel", None)
+    if kernel is not None and kernel % 2 == 0:
+        raise Refusal(f"--decoder-ffn-kernel {kernel}: not allowed in {PNAT}. Expected an odd number.")
     if not 0 <= args.predicted_positions <= 1:
         raise Refusal(f"--predicted-positions {args.predicted_positions}: not allowed. Expected a number from 0 to 1.")
     if args.search_score == "words" and not args.search_loss_weight:
