@@ -119,6 +119,11 @@ def test_a_legend_has_the_order_in_which_lines_end(figures):
     assert [text.get_text() for text in figures["learning"].legends[0].get_texts()] == ["rope", "t5", "none"]
 
 
+def test_one_row_has_only_a_learning_curve(figures):
+    plots.draw_plots(summary_of("none"))
+    assert figures.keys() == {"learning"}
+
+
 def test_a_line_ends_where_the_first_seed_ends(figures):
     """With --patience, the mean over the seeds that train longer would be the mean of other runs."""
     summary = summary_of("none", "t5")

@@ -22,8 +22,10 @@ MOST_LINES = 20  # maximum number of lines in one plot
 
 
 def draw_plots(report: Report) -> dict[str, Plot]:
-    """Return the plots by name, without plots for which data is missing."""
+    """Return the plots by name, without plots for which data is missing. The plots that compare rows need at least two rows."""
     plots = {"scores": _scores, "learning": _learning, "length": _length}
+    if len(_shown(report)) < 2:
+        plots = {"learning": _learning}
     found = {name: render(name, functools.partial(plot, report)) for name, plot in plots.items()}
     return {name: plot for name, plot in found.items() if plot is not None}
 
