@@ -14,10 +14,10 @@ _APART = "Use different layers (layers=...), or remove one of the two."
 _EXCLUSIVE = hooks_where(lambda hook: hook.kind == Kind.EXCLUSIVE) - {"attend"}
 
 
-def refuse_contradictions(users: Users, projections: frozenset[str], scales: Mapping[str, float]) -> None:
+def refuse_contradictions(users: Users, projections: frozenset[str], scales: Mapping[PositionMethod, float]) -> None:
     """Raise PositionError if the methods of one layer cannot be combined.
 
-    `scales` maps the name of each method to the result of its hook `scale`. Results that are tensors are not included.
+    `scales` maps each method to the result of its hook `scale`. Results that are tensors are not included.
     """
     _refuse_beside_kernel(users)
     _refuse_missing_projections(users, projections)
@@ -55,18 +55,19 @@ def _refuse_missing_projections(users: Users, projections: frozenset[str]) -> No
             )
 
 
-def _refuse_two_scales(scales: Mapping[str, float]) -> None:
+def _refuse_two_scales(scales: Mapping[PositionMethod, float]) -> None:
     if len(set(scales.values())) > 1:
-        listed = ", ".join(f"{name} by {value:.4g}" for name, value in scales.items())
+        listed = ", ".join(f"{method.card.name} by {value:.4g}" for method, value in scales.items())
         raise PositionError(
-            f"{'+'.join(scales)}: the methods scale the product of queries and keys differently ({listed}). Use one of them."
+            f"{'+'.join(method.card.name for method in scales)}: the methods scale the product of queries and keys differently "
+            f"({listed}). Use one of them."
         )
 
 
-def _refuse_factors_of_no_product(users: Users, scales: Mapping[str, float]) -> None:
+def _refuse_factors_of_no_product(users: Users, scales: Mapping[PositionMethod, float]) -> None:
     """Raise PositionError if one method multiplies queries by factors, and another method has the constant scale 0."""
-    without = [name for name, value in scales.items() if value == 0]
-    factors = [method.card.name for method in users.get("scale", ()) if method.card.name not in scales]
+    without = [method.card.name for method, value in scales.items() if value == 0]
+    factors = [method.card.name for method in users.get("scale", ()) if method not in scales]
     if without and factors:
         raise PositionError(
             f"{without[0]}+{factors[0]}: {without[0]} does not compute the product of queries and keys, so {factors[0]} would "
@@ -122,12 +123,12 @@ def _refuse_two_rotations(users: Users) -> None:
 
 
 def _refuse_content_beside_rotation(users: Users) -> None:
-    rotating = [method.card.name for method in users.get("rotate", ())]
+    rotating = users.get("rotate", ())
     content = [method for method in users.get("rescale", ()) if method.rescale_reads in ("content", "vectors")]
-    readers = [method.card.name for method in [*users.get("content_scores", ()), *content]]
-    reading = [name for name in readers if name not in rotating]
+    reading = [method for method in [*users.get("content_scores", ()), *content] if method not in rotating]
     if rotating and reading:
+        first, second = rotating[0].card.name, reading[0].card.name
         raise PositionError(
-            f"{rotating[0]}+{reading[0]}: {rotating[0]} rotates the queries that {reading[0]} reads, so the relative term of "
-            f"{reading[0]} would depend on absolute positions. {_APART}"
+            f"{first}+{second}: {first} rotates the queries that {second} reads, so the relative term of "
+            f"{second} would depend on absolute positions. {_APART}"
         )

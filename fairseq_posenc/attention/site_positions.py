@@ -76,13 +76,14 @@ class SitePositions(nn.Module):
         self.upgrade_state_dict_named(state_dict, prefix.removesuffix("."))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _constant_scales(self, users: dict[str, list[tuple[PositionMethod, int]]]) -> dict[str, float]:
-        """Return a mapping from method name to scale at one layer. Scales that are tensors are left out."""
-        at, dims, found = Positions.counted(0, 1), self.dims, {}
+    def _constant_scales(self, users: dict[str, list[tuple[PositionMethod, int]]]) -> dict[PositionMethod, float]:
+        """Return a mapping from method to scale at one layer. Scales that are tensors are left out."""
+        at, dims = Positions.counted(0, 1), self.dims
+        found: dict[PositionMethod, float] = {}
         for method, layer in users.get("scale", ()):
             scale = method.scale(AttentionContext(at, at, layer=layer, causal=dims.causal, cross=dims.cross))
             if not isinstance(scale, Tensor):
-                found[method.card.name] = scale
+                found[method] = scale
         return found
 
     def _refuse_fractions_beside_tables(self) -> None:

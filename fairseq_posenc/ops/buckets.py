@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def log_buckets(delta: Tensor, buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
-    """Map distances (key position minus query position, integers [...]) to indices of buckets [...].
+    """Map distances (key position minus query position, [...]) to indices of buckets [...]. Fractions are rounded.
 
     With `bidirectional`, each direction has half of the buckets: keys on the right use the upper half. Without `bidirectional`,
     all buckets are for keys on the left, and all keys on the right are in bucket 0.
@@ -18,6 +18,8 @@ def log_buckets(delta: Tensor, buckets: int, max_distance: int, bidirectional: b
     the remaining distances up to `max_distance` evenly on a logarithmic scale. The last bucket also contains all longer
     distances.
     """
+    if delta.is_floating_point():
+        delta = delta.round()
     if bidirectional:
         buckets //= 2
         offset, distance = (delta > 0).long() * buckets, delta.abs()

@@ -257,8 +257,10 @@ def _layers(text: str) -> tuple[int, ...]:
     for piece in text.split("/"):
         first, dash, last = piece.partition("-")
         ends = [_value(end, int, {"minimum": 0, "maximum": _MOST_LAYERS - 1}) for end in ((first, last) if dash else (first,))]
+        if ends[-1] < ends[0]:
+            raise ValueError(text)
         found += range(ends[0], ends[-1] + 1)
-    if not found or len(set(found)) < len(found):
+    if len(set(found)) < len(found):
         raise ValueError(text)
     return tuple(sorted(found))
 

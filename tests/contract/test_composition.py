@@ -26,6 +26,18 @@ def pairs(text_of=lambda name, site: [name]) -> list:
     return found
 
 
+@pytest.mark.parametrize(
+    "spec, words",
+    [
+        ("diet_rel:scale=head+diet_rel:scale=model", "scale the product of queries and keys differently (diet_rel by"),
+        ("tener:scaled=true+tener", "scale the product of queries and keys differently"),
+        ("rope_scaled:scaling=dynamic+rope_scaled:scaling=linear", "rotates the queries that rope_scaled reads"),
+    ],
+)
+def test_two_instances_of_one_method_are_two_methods(spec, words):
+    assert words in refusal(Case(spec, "decoder"))
+
+
 def refusal(case: Case):
     """Return None if the pair can be built, or else the error message."""
     try:

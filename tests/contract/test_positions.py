@@ -1,12 +1,17 @@
 """Methods that change positions in training: in models, together with other methods, and with tables that have too few rows."""
 
+import contextlib
+import dataclasses
+from unittest import mock
+
 import pytest
 import torch
 
 import fairseq_posenc as posenc
 from fairseq_posenc import registry
+from fairseq_posenc.attention import multihead
 from fairseq_posenc.attention.site_positions import SitePositions
-from fairseq_posenc.core import PositionError
+from fairseq_posenc.core import AttentionContext, PositionError, Positions
 from fairseq_posenc.methods.documents.unifpe import UnifPE
 from fairseq_posenc.registry import spec as parsing
 from fairseq_posenc.testing.models import batch, build, build_for, close, differ, logits, sentences
@@ -257,3 +262,36 @@ def test_localness_measures_in_positions(site):
     places = torch.tensor([0.0, 1, 10, 11, 12])
     size = torch.full((5, 1), 13.0) if site == "encoder" else places.unsqueeze(-1) + 1
     close(found[0][0, 0], -2 * ((places - (size - 1) / 2) / (size / 2 + 0.1)) ** 2)
+
+
+@pytest.mark.parametrize("spec", ["window:width=2", "window:width=2,dilation=2", "t5", "at5:interpolate=false"])
+def test_distances_of_fractional_positions_are_rounded(spec):
+    """Positions that cape moves a little have the windows and the buckets of whole positions."""
+    (method,) = parsing.build(spec, SMALL.at("encoder"), "encoder")
+    found = []
+    for ids in (torch.arange(5.0), torch.tensor([0.0, 1.001, 1.999, 3.0, 4.001])):
+        at = Positions(ids.unsqueeze(0))
+        ctx = AttentionContext(at, at)
+        found.append((method.mask if "mask" in method.hooks else method.bias)(ctx).expand(1, -1, -1, -1))
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("spec", ["wall", "stickbreaking"])
+def test_blocks_of_a_decoder_that_reads_all_keys(spec):
+    model = build_for(Case(spec, "decoder")).double()
+    source, target = texts()
+    found = []
+    for limits in ({}, {"_BLOCK_ON_CPU": 3 * SMALL.num_heads * 6, "_FEWEST_BLOCKS": 0, "_LONG": 0}):
+        with mock.patch.multiple(multihead, **limits) if limits else contextlib.nullcontext():
+            found.append(model.decoder(target, model.encoder(source), full_context_alignment=True)[0])
+    close(*found, 1e-9)
+
+
+def test_a_stack_without_layers():
+    dims = dataclasses.replace(SMALL, num_layers=0)
+    assert parsing.build("floater:share=none", dims.at("encoder"), "encoder")
+
+
+def test_the_first_layer_of_xl_pe():
+    with pytest.raises(PositionError, match="xl_pe: fuse=heads changes the keys and queries of the first layer"):
+        parsing.build("xl_pe:fuse=heads,layers=1", SMALL.at("encoder"), "encoder")

@@ -113,6 +113,7 @@ def test_misspelt_names_and_options(name):
         ("rope", "encodr", ["'encodr'", *SITES]),
         ("", None, ["''"]),
         ("shaw:layers=2-1", None, ["layers='2-1'"]),
+        ("shaw:layers=0/3-1", None, ["layers='0/3-1'"]),
         ("shaw:layers=0/0", None, ["layers='0/0'"]),
         ("rope:base=nan", None, ["base='nan'"]),
         ("rope:base=inf", None, ["base='inf'"]),

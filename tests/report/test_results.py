@@ -332,9 +332,27 @@ def test_the_page_has_the_checks_on_a_gpu():
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_page_names_the_methods_without_runs(precision):
-    trained = {run.arch for run in archive.read(ROOT / "results" / "all_methods" / precision).values()}
-    listed = re.search(r"These methods are not in the tables: (.*?)\.", " ".join(page().split()))[1]
-    assert re.findall(r"`(\w+)`", listed) == [name for name in registry.names() if f"posenc_{name}_tiny" not in trained]
+    folders = [ROOT / "results" / table / precision for table in ("all_methods", "more_methods")]
+    trained = [{run.arch for run in archive.read(folder).values()} for folder in folders]
+    listed = re.search(r"These methods are in neither table: (.*?)\.", " ".join(page().split()))[1]
+    without = [name for name in registry.names() if f"posenc_{name}_tiny" not in trained[0] | trained[1]]
+    assert re.findall(r"`(\w+)`", listed) == without
+    assert trained[0] & trained[1] == {"posenc_sinusoidal_tiny", "posenc_rope_tiny"}
+
+
+def test_the_page_has_the_differences_of_more_methods():
+    text = " ".join(page().split("\n## more_methods/float32")[1].split("\n## ")[0].split())
+    for precision in ("float32", "bfloat16"):
+        rows = rows_of(f"more_methods/{precision}")
+        score = {name: float(row["test_bleu_mean"]) for name, row in rows.items()}
+        scores = [bleu for name, bleu in score.items() if name not in ("sinusoidal", "rope")]
+        apart = [
+            score[name] - score["sinusoidal"] for name, row in rows.items() if 0 < float(row["test_bleu_holm_p"] or 1) <= 0.05
+        ]
+        higher, lower = (sum((difference > 0) is up for difference in apart) for up in (True, False))
+        assert f"In {precision}, the sixteen methods have {min(scores):.1f} to {max(scores):.1f} BLEU on the test set" in text
+        assert f"`sinusoidal` has {score['sinusoidal']:.1f} BLEU and `rope` has {score['rope']:.1f} BLEU" in text
+        assert f"{higher} of the 17 rows are higher than `sinusoidal`, and {lower} rows are lower" in text
 
 
 def concatenation() -> dict[tuple[str, str, str], dict[str, list[float]]]:

@@ -64,6 +64,7 @@ _RESULTS = {
     "results/multi30k_en-de/tiny": "English-German captions",
     "results/multi30k_en-de/more_methods": "English-German captions",
     "results/all_methods/float32": "artificial language",
+    "results/more_methods/float32": "artificial language, later version",
 }
 _TRAINING = """\
 fairseq-train data-bin --user-dir $(posenc path) --task posenc_translation --arch posenc_{name} --share-all-embeddings \\

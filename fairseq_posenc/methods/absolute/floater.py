@@ -122,7 +122,7 @@ class Floater(PositionMethod):
         _torchdiffeq()
         width, paths = dims.embed_dim, 1 if options.at == "input" else len(_STREAMS) * dims.num_layers
         networks = {"all": 1, "layers": len(_STREAMS), "none": paths}[options.share]
-        self.first = nn.Parameter(torch.empty(networks, paths // networks, width))  # p(0) of every path
+        self.first = nn.Parameter(torch.empty(networks, paths // max(networks, 1), width))  # p(0) of every path
         self.flow_in = nn.Parameter(torch.empty(networks, width + 1, width))  # [p; x] -> hidden
         self.flow_in_bias = nn.Parameter(torch.zeros(networks, 1, width))
         self.flow_out = nn.Parameter(torch.zeros(networks, width + 1, width))  # [hidden; x] -> the velocity

@@ -62,6 +62,8 @@ class Window(PositionMethod):
 
     def mask(self, ctx: AttentionContext) -> Tensor:
         distance = distances(ctx.queries, ctx.keys).abs().unsqueeze(1)  # [B or 1, 1, T, S]
+        if distance.is_floating_point():  # positions of cape in training
+            distance = distance.round()
         near = (distance <= self.options.width // 2 * self.options.dilation) & (distance % self.options.dilation == 0)
         if self.options.heads is None:
             return near

@@ -61,7 +61,7 @@ class Wall(PositionMethod):
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):
             q, sums, queries = q * ctx.scale, self._sums(ctx), q.size(2)
-            if ctx.first_query is None:
+            if ctx.first_query is None or ctx.first_query + queries != k.size(2):  # the queries are not the last keys
                 later = distances(ctx.queries, ctx.keys).unsqueeze(1) > 0
                 return _of_each(q, k, at_queries(sums, ctx), sums).masked_fill(later, 0.0)
             if queries == 1:  # fewer kernels
