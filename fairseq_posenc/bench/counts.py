@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import astuple
@@ -270,6 +271,7 @@ def markdown(results: dict[str, Any]) -> str:
         head, body = _body(results, kind)
         align = ["left"] + ["right"] * (len(head) - 1)
         table = tabulate(body, headers=head, tablefmt="pipe", colalign=align, disable_numparse=True)
+        table = re.sub(r"-{4,}", "---", re.sub(r" +", " ", table))  # too wide to be read as text, and less than half as large
         blocks.append(f"## {kind.capitalize()}\n\n{table}\n")
     return "\n".join(blocks) + "\n" + _notes(results)
 

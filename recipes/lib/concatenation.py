@@ -37,6 +37,7 @@ from fairseq_posenc import registry
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.report.tables import interval
 from fairseq_posenc.evaluation.scoring.generated import hypotheses
+from fairseq_posenc.plotting.style import new_figure, render
 
 LENGTHS = range(1, 7)
 STORED = "scores.json"  # condition -> row -> seed -> scores
@@ -275,21 +276,21 @@ def _markdown(title: str, rows: list, columns: list[str], digits: int, intervals
 
 def _draw(runs: dict, path: Path) -> None:
     """Plot BLEU by the number of sentences per line, with one panel for each training text."""
-    import matplotlib
+    plot = render("bleu", lambda: _figure(runs))
+    assert plot is not None
+    path.write_bytes(plot.png)
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
+def _figure(runs: dict) -> Any:
     conditions = list(dict.fromkeys(condition for condition, _ in runs))
-    figure, axes = pyplot.subplots(1, len(conditions), figsize=(5 * len(conditions), 4), sharey=True, squeeze=False)
+    figure, axes = new_figure(5 * len(conditions), 4, 1, len(conditions), sharey=True)
     for axis, condition in zip(axes[0], conditions):
         for (own, row), found in runs.items():
             if own == condition:
                 axis.plot(LENGTHS, [mean(found, "plain", k, "bleu") for k in LENGTHS], marker="o", label=row)
         axis.set(title=f"training text {condition}", xlabel="sentences per line", ylabel="BLEU")
         axis.legend(fontsize=6)
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
+    return figure
 
 
 if __name__ == "__main__":
