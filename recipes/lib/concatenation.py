@@ -37,7 +37,7 @@ from fairseq_posenc import registry
 from fairseq_posenc.core import PositionError
 from fairseq_posenc.evaluation.report.tables import interval
 from fairseq_posenc.evaluation.scoring.generated import hypotheses
-from fairseq_posenc.plotting.style import new_figure, render
+from fairseq_posenc.plotting.style import line_style, new_figure, render
 
 LENGTHS = range(1, 7)
 STORED = "scores.json"  # condition -> row -> seed -> scores
@@ -282,12 +282,12 @@ def _draw(runs: dict, path: Path) -> None:
 
 
 def _figure(runs: dict) -> Any:
-    conditions = list(dict.fromkeys(condition for condition, _ in runs))
+    conditions, names = (list(dict.fromkeys(found)) for found in zip(*runs))  # a row has the same colour in all panels
     figure, axes = new_figure(5 * len(conditions), 4, 1, len(conditions), sharey=True)
     for axis, condition in zip(axes[0], conditions):
         for (own, row), found in runs.items():
             if own == condition:
-                axis.plot(LENGTHS, [mean(found, "plain", k, "bleu") for k in LENGTHS], marker="o", label=row)
+                axis.plot(LENGTHS, [mean(found, "plain", k, "bleu") for k in LENGTHS], label=row, **line_style(names.index(row)))
         axis.set(title=f"training text {condition}", xlabel="sentences per line", ylabel="BLEU")
         axis.legend(fontsize=6)
     return figure
