@@ -264,7 +264,7 @@ def test_localness_measures_in_positions(site):
     close(found[0][0, 0], -2 * ((places - (size - 1) / 2) / (size / 2 + 0.1)) ** 2)
 
 
-@pytest.mark.parametrize("spec", ["window:width=2", "window:width=2,dilation=2", "t5", "at5:interpolate=false"])
+@pytest.mark.parametrize("spec", ["window:width=2", "window:width=2,dilation=2", "t5"])
 def test_distances_of_fractional_positions_are_rounded(spec):
     """Positions that cape moves a little have the windows and the buckets of whole positions."""
     (method,) = parsing.build(spec, SMALL.at("encoder"), "encoder")
@@ -290,8 +290,3 @@ def test_blocks_of_a_decoder_that_reads_all_keys(spec):
 def test_a_stack_without_layers():
     dims = dataclasses.replace(SMALL, num_layers=0)
     assert parsing.build("floater:share=none", dims.at("encoder"), "encoder")
-
-
-def test_the_first_layer_of_xl_pe():
-    with pytest.raises(PositionError, match="xl_pe: fuse=heads changes the keys and queries of the first layer"):
-        parsing.build("xl_pe:fuse=heads,layers=1", SMALL.at("encoder"), "encoder")

@@ -117,7 +117,7 @@ def test_runs_without_other_scores_are_shown_without_them(posenc, write):
     records = [scored("none"), scored("t5"), runs.run("rope")]
     folder = write(*records)
     tables, _ = rows(posenc, folder)
-    assert tables["Scores"]["rope"]["test TER"] == tables["Difference to none"]["rope"]["test TER"] == "not run"
+    assert tables["Scores"]["rope"]["test TER"] == tables["Difference to none"]["rope"]["test TER"] == "not scored"
     assert tables["Tests over sentences"]["rope"]["test TER"] == "not tested"
 
 

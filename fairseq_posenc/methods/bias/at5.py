@@ -98,8 +98,6 @@ class AdaptiveT5(PositionMethod):
         alphas, gammas = self.borders(ctx)
 
         def values(delta: Tensor) -> Tensor:
-            if not self.options.interpolate and delta.is_floating_point():  # positions of cape in training
-                delta = delta.round()
             shape = (-1,) + (1,) * delta.dim()
             distances = [(-delta).clamp(min=0), delta.clamp(min=0)][: weight.size(1)]
             biases = [

@@ -84,11 +84,6 @@ class CrossLingualPositions(PositionMethod):
                 f"xl_pe: heads={options.heads} is not allowed. Expected fuse=heads and at most {dims.num_heads}, the number "
                 "of heads of the model. Change heads or fuse."
             )
-        if options.fuse == "heads" and options.layers is not None and 0 not in options.layers:
-            raise PositionError(
-                "xl_pe: fuse=heads changes the keys and queries of the first layer, which layers= leaves out. Expected layer 0. "
-                "Remove layers, or change fuse."
-            )
         self.heads = options.heads or dims.num_heads // 2
         form = ("halves", "fairseq") if options.sinusoids == "fairseq" else ("interleaved", "paper")
         self.table = SinusoidTable(dims.max_positions, dims.embed_dim, *form, origin=dims.padding_idx + 1)
