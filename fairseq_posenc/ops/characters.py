@@ -13,11 +13,13 @@ _SILENT = ("<s>", "<pad>", "</s>")
 def is_sentencepiece(symbols: Collection[str]) -> bool:
     """Return whether the symbols of a vocabulary are from SentencePiece, in which the first subword of a word begins with "▁".
 
-    Other text can contain "▁" as well. The symbols are from SentencePiece if "▁" is a symbol or at least one symbol in a hundred
-    begins with "▁", and if more symbols begin with "▁" than end with "@@", the mark of subword-nmt.
+    Other text can contain "▁" as well. The symbols are from SentencePiece if more symbols begin with "▁" than end with "@@", the
+    mark of subword-nmt, and if at least one symbol in a hundred begins with "▁". In a vocabulary of characters, only the symbol
+    "▁" begins with it, and at least half of the symbols have one character.
     """
     begins, continued = sum(symbol.startswith("▁") for symbol in symbols), sum(symbol.endswith("@@") for symbol in symbols)
-    return begins > continued and ("▁" in symbols or 100 * begins >= len(symbols))
+    of_characters = "▁" in symbols and 2 * sum(len(symbol) == 1 for symbol in symbols) >= len(symbols)
+    return begins > continued and (of_characters or 100 * begins >= len(symbols))
 
 
 def printed_characters(words: Mapping[str, int], size: int) -> Tensor:
