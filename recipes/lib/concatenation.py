@@ -137,9 +137,9 @@ def require_equal_settings(paths: list[Path]) -> None:
 
 
 def spec_of(folder: str) -> str:
-    """Return the spec of a row. In the name of its folder, `_` replaces characters such as the colon before options.
+    """Return the spec of a row. The name of its folder contains `_` in place of a colon and of other characters.
 
-    A row that METHODS does not contain has only such colons.
+    For a row that is not in METHODS, only the colon before the options of a method is restored.
     """
     for row in os.environ.get("METHODS", "").split():
         if folder == re.sub(r"[^A-Za-z0-9.,=+_-]", "_", row):  # as run_folder in methods.sh

@@ -1,4 +1,4 @@
-"""Load a checkpoint in training: compare its side files with those of the command, and reorder its optimizer state.
+"""Load a checkpoint in training: compare its side files with the data of the command, and reorder its optimizer state.
 
 The model of the checkpoint may have the same parameters in another order. An optimizer stores its state by the index of the
 parameter. With --fp16, it stores one tensor for all parameters. If the order differs, fairseq assigns the state of one parameter
@@ -29,7 +29,7 @@ def _with_present_order(load_checkpoint):
         def read_in_present_order(path, *args, **kwargs) -> dict:
             state = read(path, *args, **kwargs)
             require_same = getattr(self.task, "require_same_structure", None)
-            if require_same is not None:  # fairseq does not compare the options of the checkpoint with those of the command
+            if require_same is not None:  # fairseq does not compare the checkpoint with the options of the command
                 require_same(path, state["cfg"].model, self.cfg.model)
             model = self.get_model()
             if "ema_fp32_params" in state["extra_state"]:  # fairseq does not convert the names in this copy of the model
