@@ -13,14 +13,16 @@ SKIPPED = frozenset(line for line in _LINES if " # " not in line)
 #: tests that are skipped on some machines. In tests/skipped.txt, the line of such a test ends with the reason
 SKIPPED_SOMEWHERE = frozenset(line.split(" # ")[0] for line in _LINES if " # " in line)
 
-#: folders of tests that run fairseq's commands and recipes
-WHOLE_COMMANDS = {"fairseq", "recipes", "bench", "device"}
-#: markers of tests outside these folders that run only in the full tier
+#: folders of tests of methods, of the attention, and of imports between folders. The quick tier imports no other folder
+QUICK = {"contract", "layering", "oracles", "parity"}
+#: markers of tests in these folders that run only in the full tier
 FULL = ("slow", "variant")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--tier", choices=("quick", "full"), default="full", help="quick: no whole commands, slow tests or variants")
+    parser.addoption(
+        "--tier", choices=("quick", "full"), default="full", help="quick: tests of methods, without slow tests and variants"
+    )
 
 
 def pytest_configure():
@@ -39,9 +41,9 @@ def pytest_collection_finish():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """In the quick tier, do not import the tests in the folders of `WHOLE_COMMANDS`."""
-    quick = config.getoption("--tier") == "quick"
-    return True if quick and collection_path.name in WHOLE_COMMANDS and collection_path.is_dir() else None
+    """In the quick tier, import only the tests in the folders of `QUICK`."""
+    other = collection_path.parent == Path(__file__).parent and collection_path.is_dir() and collection_path.name not in QUICK
+    return True if other and config.getoption("--tier") == "quick" else None
 
 
 def pytest_collection_modifyitems(config, items):

@@ -60,6 +60,7 @@ def allowed(case: Case) -> bool:
     return refusal(case) is None
 
 
+@pytest.mark.slow
 def test_every_pair_builds_or_says_why():
     answers = {case: refusal(case) for case in pairs() + sample(pairs(specs), 2000)}
     refused = {case: message for case, message in answers.items() if message is not None}

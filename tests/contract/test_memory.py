@@ -29,6 +29,7 @@ def peak(spec: str) -> float:
     return float(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_huang3_holds_no_products_of_all_channels():
     """If huang3 were computed as in the paper, it would store one number for every query, key and channel.

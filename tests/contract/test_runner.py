@@ -87,6 +87,7 @@ def fork_server(monkeypatch):
     monkeypatch.setattr(runner, "ProcessPoolExecutor", server)
 
 
+@pytest.mark.slow
 def test_each_finding_is_one_line_that_says_what_goes_wrong(capsys, fork_server, file):
     code, lines = check(capsys, file, lambda text: text.replace("(ctx.keys.ids.unsqueeze(-2)", "(2 + ctx.keys.ids.unsqueeze(-2)"))
     assert code == 1 and all(line.startswith("slope: ") for line in lines)

@@ -108,6 +108,7 @@ def test_light_commands_bring_no_torch(command):
     assert not loaded("\n".join(code)) & {"torch", "fairseq", "matplotlib", "numpy"}
 
 
+@pytest.mark.slow
 def test_fairseq_loads_the_plugin_with_user_dir():
     """If fairseq is already imported, as with --user-dir, the import of the package registers its model."""
     assert "fairseq_posenc.host.models.transformer.model" in loaded("import fairseq\nimport fairseq_posenc")

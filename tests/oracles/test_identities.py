@@ -838,6 +838,7 @@ def test_xpos_sizes():
     close(1 / xpos.rotate("key", x, at, ctx).norm(dim=-1)[0], zeta, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room, last", [(1024, 4000), (6000, 5999), (10**7, 5999)])
 def test_xpos_in_half_precision(room, last):
     # every key is 5 positions before its query, but not before position 0

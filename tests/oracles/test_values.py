@@ -238,6 +238,7 @@ def test_at5_starts_with_half_the_buckets_exact(options):
     close((gamma / at5.options.max_distance).detach(), torch.ones_like(gamma).detach())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [40, 300])
 def test_at5_learns_a_known_border(known):
     """The border starts at 128. If the parameter were the border itself, it would only move by 9 (300 steps with rate 0.03)."""
