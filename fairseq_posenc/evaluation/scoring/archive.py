@@ -24,7 +24,7 @@ from ...core import PositionError
 from . import record
 from .lengths import Lengths
 from .record import Record
-from .sentences import SentenceStatistics
+from .sentences import SentenceStatistics, pack_columns
 
 RUNS, SENTENCES = "runs.json", "sentences.xz"
 _FORMAT = 2
@@ -201,7 +201,7 @@ def _packed(kind: str, numbers: np.ndarray) -> str:
     if kind == "lengths":
         return Lengths(*numbers.tolist()).pack()
     words = numbers[28].tolist() if len(numbers) > 28 else None
-    return SentenceStatistics(numbers[:10].T.tolist(), numbers[10:28].T.tolist(), words).pack()
+    return pack_columns({"bleu": numbers[:10].tolist(), "chrf": numbers[10:28].tolist(), "source_words": words})
 
 
 def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:

@@ -6,8 +6,9 @@ import base64
 import functools
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF"}
@@ -32,15 +33,15 @@ class SentenceStatistics:
         if {len(self.bleu)} != {len(self.chrf), len(self.bleu if self.source_words is None else self.source_words)}:
             raise ValueError("statistics of different numbers of sentences")
         for name, length in _NUMBERS.items():
-            if any(len(row) != length or not _counts(row) for row in getattr(self, name)):
+            rows = getattr(self, name)
+            if any(len(row) != length for row in rows) or not _counts(list(chain.from_iterable(rows))):
                 raise ValueError(f"the statistics of {name} are not counts")
         if not _counts(self.source_words or []):
             raise ValueError("the source lengths are not counts")
 
     def pack(self) -> str:
         """Return the statistics as text, for score.json."""
-        columns = {name: rows if name == "source_words" else list(zip(*rows)) for name, rows in vars(self).items()}
-        return base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), 9)).decode()
+        return pack_columns({name: rows if name == "source_words" else list(zip(*rows)) for name, rows in vars(self).items()})
 
     @classmethod
     def unpack(cls, text: str) -> SentenceStatistics:
@@ -50,8 +51,13 @@ class SentenceStatistics:
         return cls(**rows, source_words=columns["source_words"])
 
 
+def pack_columns(columns: Mapping[str, list[Any] | None]) -> str:
+    """Return counts as text, for score.json. `columns` contains the columns of each field of SentenceStatistics."""
+    return base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), 9)).decode()
+
+
 def _counts(numbers: list[Any]) -> bool:
-    return all(type(number) is int and 0 <= number < 2**31 for number in numbers)
+    return set(map(type, numbers)) <= {int} and (not numbers or (min(numbers) >= 0 and max(numbers) < 2**31))
 
 
 def count(
