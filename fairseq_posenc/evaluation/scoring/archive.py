@@ -176,7 +176,7 @@ def read(folder: Path) -> dict[str, Record]:
 
 
 def _text(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, indent=indent, ensure_ascii=False)
+    return json.dumps(value, indent=indent, separators=(",", ":"), ensure_ascii=False)
 
 
 def _columns(kind: str, packed: str) -> np.ndarray:
