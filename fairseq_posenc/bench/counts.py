@@ -228,7 +228,7 @@ def _write(results: dict[str, Any], folder: Path) -> None:
         if all("places" in row[measure] for measure in found):
             places[row["method"]] = {measure: row[measure]["places"] for measure in found}
     contents: dict[str, str | bytes] = {
-        _FILE: json.dumps({**results, "rows": rows}, indent=0) + "\n",
+        _FILE: files.json_text({**results, "rows": rows}),
         "count.md": document(results),
     }
     if places:

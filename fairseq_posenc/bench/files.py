@@ -43,13 +43,20 @@ def write(results: dict[str, Any], folder: Path) -> None:
     results = _rounded(results)
     plot = growth.draw(results)
     contents: dict[str, str | bytes] = {
-        "bench.json": json.dumps(results, indent=0) + "\n",
+        "bench.json": json_text(results),
         "bench.csv": _csv(results["rows"]),
         "bench.md": "# What positions cost\n\n" + tables.markdown(results) + ("\n![](growth.png)\n" if plot else ""),
     }
     if plot:
         contents.update({"growth.svg": plot.svg, "growth.png": plot.png})
     write_files(folder, contents)
+
+
+def json_text(results: dict[str, Any]) -> str:
+    """Return settings and rows as JSON, with one row per line."""
+    head, *rows = (json.dumps(part, separators=(",", ":")) for part in (results["settings"], *results["rows"]))
+    body = ",\n".join(rows)
+    return f'{{"settings":{head},"rows":[\n{body}\n]}}\n'
 
 
 def _rounded(value: Any) -> Any:
@@ -64,7 +71,7 @@ def _rounded(value: Any) -> Any:
 def write_peers(results: dict[str, Any], folder: Path) -> None:
     """Write peers.json and peers.csv."""
     results, names = _rounded(results), ("method", "site", "peer", "library")
-    write_files(folder, {"peers.json": json.dumps(results, indent=0) + "\n", "peers.csv": _csv(results["rows"], names)})
+    write_files(folder, {"peers.json": json_text(results), "peers.csv": _csv(results["rows"], names)})
 
 
 def _csv(rows: Sequence[dict[str, Any]], names: Sequence[str] = ("method", "site")) -> str:
