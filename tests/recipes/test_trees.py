@@ -132,6 +132,15 @@ def test_treebanks_that_do_not_fit_are_refused_before_the_training(tmp_path, siz
     assert line in recipe.fails("prepare")
 
 
+def test_a_last_line_without_a_line_feed_is_counted(tmp_path):
+    for name, text in {"train.en": "a\nb\nc", "train.de": "a\nb\n"}.items():
+        (tmp_path / name).write_text(text)
+    for name in ("valid.en", "valid.de", "test.en", "test.de"):
+        (tmp_path / name).write_text("a\n")
+    recipe = Process(RECIPE, tmp_path / "out", TEXT_FROM=str(tmp_path), PARSER="parse", METHODS="posenc_tpe")
+    assert "/text/train: 3 lines in en, but 2 lines in de. Expected one translation per line." in recipe.fails("prepare")
+
+
 def test_other_recipes_refuse_methods_that_need_trees():
     environ = environment(POSENC_BIN=programs(), OUT="runs/x", METHODS="posenc_tpe", DRY_RUN="1")
     done = subprocess.run([ROOT / "recipes" / "multi30k_uk" / "run"], env=environ, capture_output=True, text=True)
