@@ -8,7 +8,6 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF"}
@@ -33,8 +32,7 @@ class SentenceStatistics:
         if {len(self.bleu)} != {len(self.chrf), len(self.bleu if self.source_words is None else self.source_words)}:
             raise ValueError("statistics of different numbers of sentences")
         for name, length in _NUMBERS.items():
-            rows = getattr(self, name)
-            if any(len(row) != length for row in rows) or not _counts(list(chain.from_iterable(rows))):
+            if any(len(row) != length or not _counts(row) for row in getattr(self, name)):
                 raise ValueError(f"the statistics of {name} are not counts")
         if not _counts(self.source_words or []):
             raise ValueError("the source lengths are not counts")
