@@ -23,7 +23,7 @@ source recipes/lib/decoding.sh
 source recipes/lib/scoring.sh
 source recipes/lib/comparison.sh
 
-runs='' comparing='' # environment variables with these names must have no effect
+runs='' comparing='' study_settings='' # environment variables with these names must have no effect
 
 run_recipe() { # FUNCTION: check OUT and METHODS, then run the stages. FUNCTION calls `stage` for every stage
   check_output

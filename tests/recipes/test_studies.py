@@ -13,7 +13,7 @@ from fairseq_posenc.cli.check import check, specs_of
 from fairseq_posenc.core import Dims
 from fairseq_posenc.registry.spec import parse
 from tests.recipes.captions import of, value
-from tests.recipes.process import ROOT, environment
+from tests.recipes.process import ROOT, environment, programs
 
 STUDIES = ROOT / "recipes" / "studies"
 ROWS = sorted((STUDIES / "rows").glob("*.txt"))
@@ -70,6 +70,15 @@ def test_clipping_is_of_the_distances_of_the_paper_and_of_all_that_there_are():
         reached.setdefault(method.name, []).append(method.options.max_distance or 255)
     assert list(reached) == ["huang1", "huang2", "huang3", "huang4", "shaw"]
     assert all(distances == [4, 8, 16, 32, 255] for distances in reached.values())
+
+
+def test_an_output_folder_has_one_kind_of_data(tmp_path):
+    (tmp_path / "text").mkdir()
+    stamp = tmp_path / "text" / ".subwords.done"  # as if the stage of the artificial language had ended
+    stamp.write_text("DATA=language\nDATA_SEED=1\n")
+    options = {"OUT": str(tmp_path), "POSENC_BIN": programs(), "DATA": "multi30k"}
+    done = subprocess.run([STUDIES / "diet", "prepare"], env=environment(**options), capture_output=True, text=True)
+    assert done.returncode == 1 and "created with other settings (DATA=language, now multi30k)" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ study=${0##*/}
 rows=recipes/studies/rows/$study.txt
 read_arguments "$@"
 option DATA choice:language,multi30k language "data: the artificial language of recipes/quickstart, or the captions of recipes/multi30k_uk/run"
+study_settings=DATA # an output folder contains one kind of data
 if [[ $DATA == language ]]; then
   preset METHODS="$rows"
   source recipes/quickstart
