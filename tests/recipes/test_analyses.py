@@ -72,3 +72,15 @@ def test_what_is_done_is_not_done_again(tmp_path):
     assert (tmp_path / "out" / "sinusoids.csv").is_file()
     assert "sinusoids: done before" in recipe.run("sinusoids")
     assert "created with other settings (SEED=1, now 2)" in recipe.fails("sinusoids", SEED="2")
+
+
+def test_tables_of_runs_that_were_trained_again_are_not_kept(runs, tmp_path):
+    score = runs / "t5" / "seed1" / "score.json"
+    recipe = Process(RECIPE, tmp_path / "out", RUNS=str(runs))
+    printed = subprocess.run(["bash", "-c", f"cat {runs}/*/seed1/score.json | cksum"], capture_output=True, text=True).stdout
+    (tmp_path / "out").mkdir()
+    stamp = tmp_path / "out" / ".vectors.done"  # as if the stage had ended
+    stamp.write_text(f"RUNS={runs}\nSEED=1\nDATA=\nFOUND=rope/seed1 t5/seed1\nSCORES={printed.split()[0]}\n")
+    assert "vectors: done before" in recipe.run("vectors")
+    score.write_text("{}")
+    assert "(checksum of score.json of all runs=" in recipe.fails("vectors")
