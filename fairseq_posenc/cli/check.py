@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,8 @@ RANDOM = "@random"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Build each method at its sites, without training, and check that no two methods build the same model. "
-        "Print one line per method, with these fields separated by tabs: name, spec of every site, and side files. "
+        "Print one line per method, with these fields separated by tabs: name, spec of every site, side files if it can read "
+        "them, and for methods of your own a checksum of their files. "
         "For a Python file, or with --contract, run the checks that every method of this project passes, "
         "and print one line per problem."
     )
@@ -74,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     for name, specs in check(args.methods, None if args.cards_only else dims, kinds, args.only_readers, suffix).items():
         inputs = any(registry.card(method.name).side_inputs for method in methods_of(specs))
         read = [f"side {' '.join(sorted(side_files(specs))) or 'none'}"] if inputs else []
-        print(name, *(f"{site} {spec}" for site, spec in specs.items()), *read, sep="\t")
+        print(name, *(f"{site} {spec}" for site, spec in specs.items()), *read, *_code(specs), sep="\t")
     return 0
 
 
@@ -179,6 +181,13 @@ def _keep_contract(methods: list[str]) -> int:
 
 def methods_of(specs: dict[str, str]) -> list[MethodSpec]:
     return [method for site, spec in specs.items() for method in parse(spec, site).methods]
+
+
+def _code(specs: dict[str, str]) -> list[str]:
+    """Return `code CHECKSUM` of the files in which the methods outside this package are defined, or an empty list."""
+    sources = (registry.declaration(method.name).source for method in methods_of(specs))
+    files = sorted({source.path for source in sources if source is not None})
+    return [f"code {zlib.crc32(b''.join(file.read_bytes() for file in files)):08x}"] if files else []
 
 
 def side_files(specs: dict[str, str]) -> set[str]:

@@ -22,7 +22,7 @@ first_machine_only() { # on all machines but machine 0: select the stage train b
 # suffix of the folder name, which distinguishes rows of the same method.
 row_stages() { # METHOD SEED
   local folder
-  folder=$(run_folder "$1${row:-}" "$2")
+  METHOD_CODE=${code_of[$1]-} folder=$(run_folder "$1${row:-}" "$2")
   stage train "$folder" train "$training_settings" train_run "$folder" "$1" "$2"
   stage decode "$folder" decode "$decoding_settings" decode_run "$folder" "$1"
   stage score "$folder" score "$decoding_settings" score_run "$folder"

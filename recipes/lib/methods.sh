@@ -34,6 +34,7 @@ require_rows() { # OPTION ROW...: fail if a row is posenc_pnat, or the name of a
 side_files=()
 check_options=() # additional options of posenc check
 declare -A side_of=() # method -> kinds of side files that it reads, or `none`
+declare -A code_of=() # method of the user's own -> checksum of its files
 declare -A specs_of=() # posenc_NAME:OPTIONS -> `SITE SPEC` for every site, separated by tabs
 
 check_methods() { # check all methods with posenc check. Set `methods` to the checked methods, without the word `all`
@@ -47,6 +48,7 @@ check_methods() { # check all methods with posenc check. Set `methods` to the ch
   methods=()
   while IFS=$'\t' read -r method rest; do
     methods+=("$method")
+    [[ $rest != *$'\tcode '* ]] || code_of[$method]=${rest##*$'\tcode '} rest=${rest%$'\tcode '*}
     [[ $rest != *$'\t'"side "* ]] || side_of[$method]=${rest##*$'\t'side }
     [[ $method != posenc_*:* ]] || specs_of[$method]=${rest%$'\t'side *}
   done <<<"$checked"

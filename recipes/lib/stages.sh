@@ -65,6 +65,7 @@ run_stages() { # FUNCTION: compare the settings of all stages, then run the want
 stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: run a step of a stage, or compare its settings. SETTINGS are names of options
   local belongs_to=$1 folder=$2 name=$3 stamp=$2/.$3.done
   stage_settings=$4
+  [[ -z $METHOD_CODE || ! $1 =~ ^(train|decode|score)$ ]] || stage_settings+=" METHOD_CODE"
   shift 4
   if [[ -n $comparing ]]; then
     [[ -z $independent ]] || folder=$stamp
@@ -110,7 +111,8 @@ record_settings() { # FILE: write the settings of the current stage to FILE
 # command that removes the stamps of all these stages, so that they run again.
 stale_stamps='' stale_differences=''
 independent='' # 1: no stage needs the result of another stage, so that a stage can be repeated alone
-declare -A option_of=() # name of a setting -> name of the option that determines it, if the names differ
+METHOD_CODE='' # checksum of the code of the current row, if the row has methods of the user's own
+declare -A option_of=([METHOD_CODE]="code of the method") # name of a setting -> name of the option that determines it, if the names differ
 
 compare_settings() { # STAGE FILE REMOVE: compare the stamp FILE with the current settings
   # If the settings differ, collect the stamp of decode or score. Fail for other stages.

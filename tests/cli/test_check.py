@@ -1,9 +1,12 @@
 """posenc check: its output for each method, and its errors."""
 
+import re
+
 import pytest
 
 from fairseq_posenc import registry
 from fairseq_posenc.cli import main
+from fairseq_posenc.registry.declarations import declarations
 
 
 def lines(capsys, *arguments):
@@ -55,6 +58,23 @@ def test_a_path_that_is_not_there_is_one_line(capsys, path):
 )
 def test_a_wrong_row_is_one_line(capsys, row):
     assert "Expected encoder=SPEC;cross=SPEC, with each of the sites encoder, decoder, cross" in refusal(capsys, row)
+
+
+def test_a_method_of_the_user_has_a_checksum_that_changes_with_its_file(capsys, tmp_path, monkeypatch):
+    assert main(["new", "slope", "--folder", str(tmp_path)]) == 0
+    capsys.readouterr()
+    codes = []
+    for addition in ("", "# another equation\n"):
+        file = tmp_path / "slope.py"
+        file.write_text(file.read_text() + addition)
+        monkeypatch.setenv("POSENC_METHODS", str(file))
+        declarations.cache_clear()
+        own, tree, built_in = lines(capsys, "slope+rope", "encoder=tpe+slope", "rope")
+        assert own[1:-1] == ["encoder slope+rope", "decoder slope+rope", "cross none"]
+        assert own[-1] == tree[-1] and tree[-2] == "side heads" and built_in[-1] == "cross none"
+        codes.append(own[-1])
+    declarations.cache_clear()
+    assert re.fullmatch(r"(code [0-9a-f]{8}\n){2}", "\n".join([*codes, ""])) and codes[0] != codes[1]
 
 
 def test_an_architecture_has_its_own_spec_at_every_site(capsys):

@@ -1,6 +1,7 @@
 """A method outside this package in a recipe, a benchmark and a report, as in the tutorial on adding a method."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -58,6 +59,14 @@ def test_a_recipe_trains_it_and_ends_with_its_row(slope, tmp_path):
     assert 0 < difference["sentences_holm_p"]["1"] <= 1
     printed, _ = posenc("report", recipe.out, POSENC_METHODS="")  # as on a machine without the file of the method
     assert "| slope" in printed
+
+    assert recipe.run().count("done before") == 11
+    changed = tmp_path / "slope.py"  # the equation has changed, but not the name of the file and of the method
+    changed.write_text(slope.read_text() + "\n# another equation\n")
+    error = recipe.fails(POSENC_METHODS=str(changed))
+    folder = recipe.out / "slope" / "seed1"
+    assert re.search(rf"{folder}: created with other settings \(code of the method=\w{{8}}, now \w{{8}}\). Use another", error)
+    recipe.run("train", METHODS="none", POSENC_METHODS=str(changed))  # rows without this method are as before
 
 
 @pytest.mark.slow
