@@ -353,7 +353,15 @@ def validating(dictionary, tmp_path):
 def test_validation_controls_the_end_of_sentences(validating):
     """fairseq builds the generator of --eval-bleu in `build_model`, before the task stores that the model reads lengths."""
     assert isinstance(validating("ldpe", length_eos="exact").sequence_generator.model, LengthEnsemble)
-    assert not isinstance(validating("sinusoidal", length_eos="exact").sequence_generator.model, LengthEnsemble)
+    assert not isinstance(validating("sinusoidal").sequence_generator.model, LengthEnsemble)
+
+
+@pytest.mark.parametrize(("option", "value", "given"), [("length_eos", "exact", "exact"), ("length_ratio", 1.2, "1.2")])
+def test_a_model_that_reads_no_length_needs_a_source_of_lengths(option, value, given, validating):
+    name = option.replace("_", "-")
+    assert f"--{name} {given}: no effect, because" in refusal(lambda: validating("sinusoidal", **{option: value}))
+    generator = validating("sinusoidal", length_from="source", **{option: value}).sequence_generator
+    assert isinstance(generator.model, LengthEnsemble)
 
 
 def test_validation_refuses_predicted_tokens_for_a_model_that_counts_characters(validating):

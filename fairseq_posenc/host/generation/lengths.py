@@ -130,6 +130,12 @@ class OutputLengths:
         Raise Refusal if the generator or the models do not support output lengths.
         """
         if not self.wanted:
+            for option, value, default in (("eos", self.eos, "free"), ("ratio", f"{self.ratio:g}", "1")):
+                if value != default:
+                    raise Refusal(
+                        f"--length-{option} {value}: no effect, because the model reads no output length. Expected --length-from "
+                        f"with a source of lengths. Add --length-from, or remove --length-{option}."
+                    )
             return generator
         if not all(hasattr(model.encoder, "side_inputs") for model in models):
             raise Refusal("--length-from: supported only for models of this plugin. Remove --length-from.")
