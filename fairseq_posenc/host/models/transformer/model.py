@@ -262,7 +262,8 @@ class PositionTransformer(TransformerModel):
             if differences:
                 raise Refusal(
                     f"the checkpoint has other positions than this model ({differences}). "
-                    "Use the positions of the checkpoint, or another --save-dir."
+                    "Use the positions of the checkpoint, or another --save-dir. To start with the parameters of the checkpoint, "
+                    "run posenc checkpoint start-from with the specs of this model."
                 )
             state_dict = {**state_dict, "positions_version": self.positions_version}
         try:
