@@ -57,18 +57,21 @@ def run(args: argparse.Namespace) -> None:
         raise PositionError(f"{args.out}: this is the checkpoint to read. Expected another name for the checkpoint to write.")
     if not args.out.parent.is_dir():
         raise PositionError(f"{args.out}: there is no folder {args.out.parent}. Expected an existing folder. Create it first.")
-    method = next(iter(check([args.method], None).values())) if args.action == "start-from" else None
+    start = args.action == "start-from"
+    if start:
+        check([args.method], None)  # before torch is imported
     import torch
 
     from ..host.checkpoints import convert
 
-    if method is None:
+    if not start:
         limits = args.max_source_positions, args.max_target_positions
         converted = convert.resize_positions(args.checkpoint, *limits, args.data)
         done = f"maximum lengths {limits[0]} (source) and {limits[1]} (target)"
         new = f"train on before you decode longer sentences: new rows have initial values in {', '.join(converted.new)}"
     else:
         arch = args.method if args.method.startswith(PREFIX) else None
+        (method,) = check([args.method], None, size=convert.size_of(args.checkpoint) if arch else "").values()
         converted = convert.start_from(args.checkpoint, method, args.data, arch)
         done = ", ".join(f"{site} {spec}" for site, spec in method.items())
         new = f"parameters with initial values: {', '.join(converted.new)}"

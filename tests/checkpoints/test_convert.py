@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 import fairseq_posenc.host.plugin  # noqa: F401  (registers the models)
 from fairseq_posenc import registry
 from fairseq_posenc.cli import main
+from fairseq_posenc.registry.spec import parse
 
 TINY = "--encoder-layers 2 --decoder-layers 2 --encoder-embed-dim 8 --decoder-embed-dim 8 --encoder-ffn-embed-dim 8 \
 --decoder-ffn-embed-dim 8 --encoder-attention-heads 2 --decoder-attention-heads 2 --optimizer adam"
@@ -124,6 +125,13 @@ def test_a_longer_table_begins_with_the_trained_rows(trained, tmp_path, capsys):
         assert model(source, torch.tensor([LONG[0]]), source)[0].isfinite().all()
 
 
+def test_tables_of_positions_can_have_the_size_of_tables_of_distances(trained, tmp_path, capsys):
+    """The target limit is twice the source limit. Distances of the source then have as many rows as positions of the target."""
+    for number, encoder in enumerate(([], ["--encoder-position", "deberta"])):
+        path, out = trained("posenc_diet_abs_tiny", *encoder, short=(8, 16)), tmp_path / f"longer{number}.pt"
+        assert resize(capsys, path, out, (16, 32))[::2] == (0, "")
+
+
 def test_a_model_that_changes_for_short_sentences_is_not_written(trained, tmp_path, capsys, monkeypatch):
     from fairseq_posenc.host.checkpoints import convert
 
@@ -167,6 +175,29 @@ def test_a_checkpoint_of_stock_fairseq_becomes_the_start_of_every_method(trained
     assert error == "" and status == 0 and printed == f"wrote {out}: encoder rope, decoder rope, cross none\n"
     old, new = parameters(path), parameters(out)
     assert all(torch.equal(old[key], new[key]) for key in new if key != "positions_version")
+
+
+def test_options_of_the_earlier_training_run_are_not_kept(trained, tmp_path, capsys):
+    """Models of other methods refuse noise in the output lengths, and frozen positions."""
+    noisy = trained("posenc_ldpe_tiny", *EVERY, "--length-noise", "2", name="noisy.pt")
+    frozen = trained("posenc_learned_tiny", "--encoder-freeze-position", "--decoder-freeze-position", name="frozen.pt")
+    for path in (noisy, frozen):
+        out = tmp_path / f"from_{path.name}"
+        assert run(capsys, "start-from", path, out, "--method", "rope")[::2] == (0, "")
+        assert loaded(out).specs["encoder"] == parse("rope")
+
+
+def test_an_architecture_has_the_specs_of_the_size_of_the_checkpoint(trained, tmp_path, capsys):
+    path, out = trained("posenc_t5_tiny"), tmp_path / "start.pt"
+    assert run(capsys, "start-from", path, out, "--method", "posenc_rope_window")[::2] == (0, "")
+    again = loaded(trained("posenc_rope_window_tiny", name="again.pt"))  # the model that fairseq-train builds
+    again.load_state_dict(torch.load(out, weights_only=True)["model"])
+
+
+def test_an_architecture_may_have_options(trained, tmp_path, capsys):
+    path, out = trained("posenc_rope_tiny"), tmp_path / "start.pt"
+    assert run(capsys, "start-from", path, out, "--method", "posenc_t5:buckets=16")[::2] == (0, "")
+    assert loaded(out).specs["encoder"] == parse("t5:buckets=16")
 
 
 @pytest.mark.parametrize("arch", ["transformer", "posenc_t5_tiny"])

@@ -33,6 +33,15 @@ _FROM_STOCK = {
 }  # fmt: skip
 
 
+#: options that a training run with other methods may not support: section, name and value in the new checkpoint
+_OF_TRAINING = (
+    ("task", "random_structure", None),
+    ("task", "length_noise", 0),
+    ("model", "encoder_freeze_position", False),
+    ("model", "decoder_freeze_position", False),
+)
+
+
 @dataclass(frozen=True)
 class Converted:
     """A converted checkpoint, for fairseq-generate or for `fairseq-train --finetune-from-model`."""
@@ -71,21 +80,36 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
             "Train a new model with longer limits."
         )
     values, grown = model.state_dict(), []
-    limits = zip((*before, max(before)), (source, target, max(source, target)))
-    distances = {(2 * a - even, 2 * b - even) for a, b in limits for even in (0, 1)}
+    of_source, of_target = zip(before, (source, target))
+    longest = max(before), max(source, target)
+    distances = {
+        "encoder": _sizes_of_distances(of_source),
+        "decoder": _sizes_of_distances(of_target),
+        "cross": _sizes_of_distances(of_source, of_target, longest),
+    }
     for name, value in old["model"].items():
         if name not in values:
             raise PositionError(f"{path}: the model has no parameter {name}. Expected a checkpoint of this version.")
         if value.shape == values[name].shape:
             values[name] = value
         else:
-            _copy_rows(path, name, value, values[name], distances)
+            site = "cross" if ".cross_position." in name else name.partition(".")[0]
+            _copy_rows(path, name, value, values[name], distances[site])
             grown.append(name)
     model.load_state_dict(values)
     _, shorter = _build(path, old, data)
     shorter.load_state_dict(old["model"])
     _require_same_output(path, shorter, model, task)
     return _converted(new, values, grown)
+
+
+def size_of(path: Path) -> str:
+    """Return the size of architectures (a key of `SIZES`) with as many layers as the checkpoint, or the base size."""
+    return _suffix(getattr(load(path)["cfg"].model, "encoder_layers", None))
+
+
+def _suffix(layers: int | None) -> str:
+    return next((suffix for suffix, size in SIZES.items() if size.layers == layers), "")
 
 
 def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, arch: str | None = None) -> Converted:
@@ -120,8 +144,9 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, a
         _set(state["cfg"].model, name, value)
     if state["cfg"].task.get("_name") == "translation" and _reads_side_inputs(specs):
         _set(state["cfg"].task, "_name", TASK)
-    if "random_structure" in state["cfg"].task:
-        _set(state["cfg"].task, "random_structure", None)
+    for section, name, value in _OF_TRAINING:
+        if name in state["cfg"][section]:
+            _set(state["cfg"][section], name, value)
     _, model = _build(path, state, data)
     for name in FACTS:
         _remove(state["cfg"].model, name)
@@ -150,7 +175,7 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, a
 def _global_layers(arch: str, layers: int | None) -> dict[str, Any]:
     """Return the options --*-global-layers of an architecture, in the size with this number of layers."""
     none: dict[str, Any] = {f"{site}_global_layers": 0 for site in SITES}
-    found = architecture(arch, next((name for name, size in SIZES.items() if size.layers == layers), ""))
+    found = architecture(arch.partition(":")[0], _suffix(layers))
     if found.tied_layers or found.model != MODEL or found.options.keys() - none.keys():
         raise PositionError(
             f"--method {arch}: this architecture has other layers than a Transformer. Expected an architecture that differs from "
@@ -217,6 +242,11 @@ def _remove(section: Any, name: str) -> None:
             del section[name]
     else:
         delattr(section, name)
+
+
+def _sizes_of_distances(*limits: tuple[int, int]) -> set[tuple[int, int]]:
+    """Return the pairs (old size, new size) of tables of signed distances. `limits` contains pairs of maximum lengths."""
+    return {(2 * a - even, 2 * b - even) for a, b in limits for even in (0, 1)}
 
 
 def _copy_rows(path: Path, name: str, old: Tensor, new: Tensor, distances: set[tuple[int, int]]) -> None:
