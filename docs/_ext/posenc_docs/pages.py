@@ -226,7 +226,8 @@ columns `reference`, `injection`, `recurring`, `unbound` and `evidence`. The oth
 * `parameters`: formula of this number. d is the model width, h the number of heads, d_h the head width, L the number of layers, n
   the number of query positions, m the number of key positions, and V the size of the dictionary. `tables` is the number of
   tables. It is h L if the option `share` is none.
-* `survey`: formula in Table 1 of Dufter, Schmitt and Schütze (2022), *Position Information in Transformers: An Overview*.
+* `survey`: formula in Table 1 of Dufter, Schmitt and Schütze (2022), *Position Information in Transformers: An Overview*,
+  with d, h, L, n and V as in the column `parameters`.
 * `sites`: places where the method can be used. Sites in brackets are extensions of this project.
 
 This page is generated from the cards. Do not edit it.

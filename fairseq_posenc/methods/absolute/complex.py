@@ -58,14 +58,14 @@ class ComplexEmbedding(PositionMethod):
         citations=("wang-etal-2020-encoding",),
         survey="4.1.1",
         reference="absolute",
-        injection="APE",
+        injection="other",
         learnable=True,
         recurring=False,
         extrapolation="runs",
         evidence="paper",
         sites=("encoder", "decoder"),
         parameters="learned * (1 if frequencies == 'dimension' else V) * (1 if frequencies == 'word' else d // 2)",
-        survey_parameters="2 n d",
+        survey_parameters="2 V d",
     )
 
     def __init__(self, options: Options, dims: Dims):

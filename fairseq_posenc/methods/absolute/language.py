@@ -47,7 +47,8 @@ class Language(PositionMethod):
         recurring=False,
         extrapolation="error",
         evidence="reconstruction",
-        sites=("encoder", "decoder"),
+        sites=("encoder",),
+        extended_sites=("decoder",),
         parameters="(tokens.count('/') + 1 if tokens else 1) * (n + padding_idx + 1) * d",
     )
     position_type = "integer"

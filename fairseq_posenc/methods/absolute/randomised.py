@@ -63,7 +63,8 @@ class Randomised(PositionMethod):
         recurring=False,
         extrapolation="error",
         evidence="paper",
-        sites=("encoder", "decoder"),
+        sites=("encoder",),
+        extended_sites=("decoder",),
     )
     position_type = "integer"
 

@@ -47,7 +47,7 @@ class DynamicPositionBias(PositionMethod):
     card = MethodCard(
         name="dynamic_bias",
         title="Dynamic position bias",
-        citations=("wang-etal-2022-crossformer",),
+        citations=("wang-etal-2022-crossformer", "liu-etal-2022-swin"),
         survey="not in the survey",
         reference="relative",
         injection="MAM",

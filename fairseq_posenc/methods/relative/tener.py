@@ -44,7 +44,7 @@ class Tener(PositionMethod):
         name="tener",
         title="TENER",
         citations=("yan-etal-2019-tener",),
-        survey="4.1.2",
+        survey="4.2",
         reference="relative",
         injection="MAM",
         learnable=True,

@@ -67,7 +67,7 @@ class GraphTransformer(PositionMethod):
         name="cai_lam",
         title="Graph Transformer (Cai and Lam)",
         citations=("cai-lam-2020-graph",),
-        survey="4.6",
+        survey="4.3.2",
         reference="both",
         injection="MAM",
         learnable=True,

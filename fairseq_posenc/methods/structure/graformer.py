@@ -72,7 +72,7 @@ class Graformer(PositionMethod):
         name="graformer",
         title="Graformer",
         citations=("schmitt-etal-2021-modeling",),
-        survey="4.6",
+        survey="4.3.2",
         reference="relative",
         injection="MAM",
         learnable=True,

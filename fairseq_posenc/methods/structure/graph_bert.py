@@ -64,7 +64,7 @@ class GraphBert(PositionMethod):
         name="graph_bert",
         title="Graph-Bert",
         citations=("zhang-etal-2020-graph",),
-        survey="4.6",
+        survey="4.3.2",
         reference="absolute",
         injection="APE",
         learnable=False,

@@ -50,7 +50,7 @@ class Laplacian(PositionMethod):
         name="laplacian",
         title="Laplacian eigenvectors",
         citations=("dwivedi-bresson-2021-generalization",),
-        survey="4.6",
+        survey="4.3.2",
         reference="absolute",
         injection="APE",
         learnable=True,

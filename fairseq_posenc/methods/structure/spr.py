@@ -18,7 +18,7 @@ class AbsoluteStructure(PositionMethod):
 
     Equation: $X_t = U_t + PE(\operatorname{depth}(t))$, $\operatorname{depth}(\mathrm{root}) = 0$. With `fuse=tanh`, $X_t = U_t
         + \tanh(PE(t) + PE(\operatorname{depth}(t)))$. With `fuse=linear_tanh`, $X_t = U_t + \tanh(W_1 PE(t) + W_2
-        PE(\operatorname{depth}(t)) + b)$. Wang et al. (2019), survey, section 4.6.
+        PE(\operatorname{depth}(t)) + b)$. Wang et al. (2019), survey, section 4.3.1.
     Shapes: embed [B, S, C] -> [B, S, C].
     Source: Wang et al. (2019). Survey.
     Deviations:
@@ -44,7 +44,7 @@ class AbsoluteStructure(PositionMethod):
         name="spr_abs",
         title="Structural positions, absolute (Wang et al.)",
         citations=("wang-etal-2019-self",),
-        survey="4.6",
+        survey="4.3.1",
         reference="absolute",
         injection="APE",
         learnable=False,
@@ -92,7 +92,7 @@ class RelativeStructure(PositionMethod):
     Equation: $A_{ts} = q_t \cdot (k_s + a^K[\operatorname{clip}(r)]) / \sqrt{d_h}$, $o_t = \sum_s \alpha_{ts} (v_s +
         a^V[\operatorname{clip}(r)])$, where $r(t, s) = \operatorname{depth}(t) - \operatorname{depth}(s)$ if one of the words is
         an ancestor of the other, else $\operatorname{sgn}(t - s) (\operatorname{depth}(t) + \operatorname{depth}(s))$. Wang et
-        al. (2019), survey, section 4.6.
+        al. (2019), survey, section 4.3.1.
     Shapes: content_scores -> [B, H, T, S], content_values -> [B, H, T, D].
     Source: Wang et al. (2019). Survey. The form of the vectors is from Shaw et al. (2018).
     Deviations:
@@ -101,6 +101,8 @@ class RelativeStructure(PositionMethod):
           kinds of vectors. The architecture posenc_spr_rel combines this method with the method sinusoidal.
         * Heads share tables by default. In the parameter count of the survey, each head has its own
           tables, and layers share the tables (share=layers).
+        * In Table 1 of the survey, this information does not recur in every layer. In this project, every layer adds the
+          vectors, as in Shaw et al. (2018).
         * Tokens of one word have r = 0. </s> is a child of the root in the tree.
     Cost: 2 (2k + 1) d_h parameters per layer if heads share tables. Memory O(B H T S). The data
         loading workers compute the side input of a sentence in O(S^2) time.
@@ -122,7 +124,7 @@ class RelativeStructure(PositionMethod):
         name="spr_rel",
         title="Structural positions, relative (Wang et al.)",
         citations=("wang-etal-2019-self",),
-        survey="4.6",
+        survey="4.3.1",
         reference="relative",
         injection="MAM",
         learnable=True,
@@ -131,7 +133,7 @@ class RelativeStructure(PositionMethod):
         evidence="reconstruction",
         sites=("encoder",),
         parameters="tables * (keys + values) * (2 * max_distance + 1) * d_h",
-        survey_parameters="2 (2 t_max + 1) d",
+        survey_parameters="2 (2 n + 1) d",
         side_inputs=(SideInput("spr_distance", "B S S", files=("heads",)),),
         default_specs={"encoder": "sinusoidal+spr_rel", "decoder": "sinusoidal"},
     )

@@ -20,7 +20,7 @@ class TreePositions(PositionMethod):
         learned factor $p_j = \tanh(w_j)$, $E$ contains $x_{ib} p_j^i \sqrt{(1 - p_j^2) d / 2}$. Shiv and Quirk (2019),
         section 3.
     Shapes: embed [B, S, C] -> [B, S, C].
-    Source: Shiv and Quirk (2019). Code: microsoft/icecaps. Survey, section 4.6.
+    Source: Shiv and Quirk (2019). Code: microsoft/icecaps. Survey, section 4.3.1.
     Deviations:
         * Initial factors are spread between 0.7 and 0.999. The authors' code draws w from Xavier's uniform distribution, so that
           the factors are near 0.
@@ -50,7 +50,7 @@ class TreePositions(PositionMethod):
         name="tpe",
         title="Tree positional encodings",
         citations=("shiv-quirk-2019-novel",),
-        survey="4.6",
+        survey="4.3.1",
         reference="absolute",
         injection="APE",
         learnable=True,

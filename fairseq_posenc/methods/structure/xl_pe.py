@@ -30,7 +30,7 @@ class CrossLingualPositions(PositionMethod):
         order. With `fuse=tanh` (InXL), $X = U + \tanh(P W_1 + P' W_2 + b)$. With `fuse=heads` (HeadXL), $X = U + P$, and the
         first heads of the first layer compute queries and keys from $U + P'$. Ding et al. (2020), section 3.
     Shapes: embed [B, S, C] -> [B, S, C]. rotate [B, H, S, D] -> [B, H, S, D].
-    Source: Ding et al. (2020), abstract. Survey, section 4.4.
+    Source: Ding et al. (2020), abstract. Survey, section 4.5.
     Deviations:
         * UNVERIFIED: the equations of fuse=tanh and fuse=heads, and the number of heads that read P'.
         * fuse=heads adds (P' - P) W to projected queries and keys. This equals projecting U + P' if no layer norm precedes
@@ -56,7 +56,7 @@ class CrossLingualPositions(PositionMethod):
         name="xl_pe",
         title="Cross-lingual positions",
         citations=("ding-etal-2020-self",),
-        survey="4.4",
+        survey="4.5",
         reference="absolute",
         injection="APE",
         learnable=False,

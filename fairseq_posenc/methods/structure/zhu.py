@@ -73,7 +73,7 @@ class StructuralTransformer(PositionMethod):
         name="zhu",
         title="Structural Transformer (Zhu et al.)",
         citations=("zhu-etal-2019-modeling",),
-        survey="4.6",
+        survey="4.3.2",
         reference="relative",
         injection="MAM",
         learnable=True,
