@@ -18,7 +18,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "osD^vP*X"
 
-_DPI, _PALETTE = 96, 64  # PNG: dots per inch as in a browser, and number of colours
+_DPI, _PALETTE = 96, 24  # PNG: dots per inch as in a browser, and number of colours of a plot of lines
 _WIDEST = 40  # maximum characters per line of a label
 _LONGEST = 26  # maximum entries per column of a legend
 
@@ -45,36 +45,40 @@ class Plot:
     png: bytes
 
 
-def render(name: str, plot: Callable[[], Figure | None]) -> Plot | None:
-    """Return a plot in the style of this project, as SVG and PNG. Return None if there is nothing to plot."""
+def render(name: str, plot: Callable[[], Figure | None], colours: int = _PALETTE) -> Plot | None:
+    """Return a plot in the style of this project, as SVG and PNG. Return None if there is nothing to plot.
+
+    colours: number of colours of the PNG, at most 256. Colour maps need more colours than lines.
+    """
     for logger in ("matplotlib", "PIL"):  # before the import, because fairseq sets the root logger to print all messages
         logging.getLogger(logger).setLevel(logging.WARNING)
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
         figure = plot()
-        return None if figure is None else _saved(figure, name)
+        return None if figure is None else _saved(figure, name, colours)
 
 
-def _saved(figure: Figure, name: str) -> Plot:
+def _saved(figure: Figure, name: str, colours: int) -> Plot:
     import matplotlib
 
     svg, png = io.StringIO(), io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": f"posenc {name}"}):  # different ids, because one page can contain several plots
         figure.savefig(svg, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     figure.savefig(png, format="png", dpi=_DPI)
-    return Plot("\n".join(line.rstrip() for line in svg.getvalue().splitlines()) + "\n", _with_palette(png))
+    return Plot("\n".join(line.rstrip() for line in svg.getvalue().splitlines()) + "\n", _with_palette(png, colours))
 
 
-def _with_palette(png: io.BytesIO) -> bytes:
-    """Return the picture as PNG with a small palette. The file is about one fifth of the original size.
+def _with_palette(png: io.BytesIO, colours: int) -> bytes:
+    """Return the picture as PNG with a small palette. The file is about one sixth of the original size.
 
-    The octree method keeps the colours of lines.
+    The method of maximum coverage keeps the colours of lines. k-means then gives each entry of the palette the mean colour of
+    its pixels, so that the grid stays grey.
     """
     from PIL import Image
 
     small, picture = io.BytesIO(), Image.open(png).convert("RGB")
-    picture = picture.quantize(_PALETTE, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    picture = picture.quantize(colours, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
     picture.save(small, format="png", optimize=True)
     return small.getvalue()
 

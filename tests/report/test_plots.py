@@ -37,9 +37,9 @@ def figures(monkeypatch):
     kept = {}
     saved = plotting._saved
 
-    def keep(figure, name):
+    def keep(figure, name, colours):
         kept[name] = figure
-        return saved(figure, name)
+        return saved(figure, name, colours)
 
     monkeypatch.setattr(plotting, "_saved", keep)
     return kept

@@ -54,7 +54,7 @@ def test_results_are_small():
     assert len(files) < 250 and sum(path.stat().st_size for path in files) < 6 * 2**20
 
 
-def without_pixels(figure, name):
+def without_pixels(figure, name, colours):
     """Run all code that draws the figure, but do not compute pixels. Saving a figure as SVG and PNG takes five times as long."""
     figure.draw_without_rendering()
     return style.Plot(svg="<svg/>", png=b"")

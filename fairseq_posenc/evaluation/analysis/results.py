@@ -48,7 +48,7 @@ def write(result: Result, folder: Path) -> list[str]:
     """Write NAME.md, NAME.csv, the plot as NAME.svg and NAME.png, and the arrays. Return the file names."""
     from ...plotting.style import render
 
-    plot = render(result.name, result.plot)
+    plot = render(result.name, result.plot, colours=64)
     picture = f"\n![{result.title}]({result.name}.png)\n" if plot else ""
     files: dict[str, str | bytes] = {
         f"{result.name}.md": f"# {result.title}\n\n{_table(result, 'pipe')}\n{_notes(result)}{picture}",
