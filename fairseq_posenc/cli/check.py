@@ -186,8 +186,8 @@ def methods_of(specs: dict[str, str]) -> list[MethodSpec]:
 def _code(specs: dict[str, str]) -> list[str]:
     """Return `code CHECKSUM` of the files in which the methods outside this package are defined, or an empty list."""
     sources = (registry.declaration(method.name).source for method in methods_of(specs))
-    files = sorted({source.path for source in sources if source is not None})
-    return [f"code {zlib.crc32(b''.join(file.read_bytes() for file in files)):08x}"] if files else []
+    texts = sorted({source.path.read_bytes() for source in sources if source is not None})
+    return [f"code {zlib.crc32(b''.join(texts)):08x}"] if texts else []
 
 
 def side_files(specs: dict[str, str]) -> set[str]:

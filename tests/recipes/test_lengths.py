@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from fairseq_posenc.cli import main
 from tests.recipes.process import ROOT, SMALL, Process, environment, programs
 
 RECIPE = ROOT / "recipes" / "studies" / "lengths"
@@ -56,6 +57,17 @@ def test_every_row_is_asked_for_every_length():
 def test_options_that_are_wrong(options, words):
     done = run(DRY_RUN="1", **options)
     assert done.returncode != 0 and all(word in done.stderr for word in words), done.stderr
+
+
+def test_a_method_of_the_user_that_was_edited_is_not_done_before(tmp_path):
+    assert main(["new", "slope", "--folder", str(tmp_path)]) == 0
+    stamp = tmp_path / "out" / "slope" / "seed1" / ".train.done"
+    stamp.parent.mkdir(parents=True)
+    stamp.write_text("METHOD_CODE=00000000\n")
+    options = {"METHODS": "slope", "NOISES": "", "POSENC_METHODS": str(tmp_path / "slope.py")}
+    assert "created with other settings (code of the method=00000000, now" in Process(RECIPE, tmp_path / "out", **options).fails(
+        "train"
+    )
 
 
 @pytest.mark.slow
