@@ -10,7 +10,7 @@ from ..common.option_types import positive
 from ..core import PositionError
 from ..registry.architectures import PREFIX
 from ..registry.completion import specs_and_architectures
-from .check import check
+from .check import ALL, check
 
 _RESIZE = (
     "Write a copy of a checkpoint whose model accepts longer sentences. Trained rows of position tables are copied. "
@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> None:
     if not args.out.parent.is_dir():
         raise PositionError(f"{args.out}: there is no folder {args.out.parent}. Expected an existing folder. Create it first.")
     start = args.action == "start-from"
+    if start and args.method == ALL:
+        raise PositionError(f"--method {ALL}: not allowed. Expected one spec or architecture.")
     if start:
         check([args.method], None)  # before torch is imported
     import torch

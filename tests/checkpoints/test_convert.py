@@ -127,8 +127,8 @@ def test_a_longer_table_begins_with_the_trained_rows(trained, tmp_path, capsys):
 
 def test_tables_of_positions_can_have_the_size_of_tables_of_distances(trained, tmp_path, capsys):
     """The target limit is twice the source limit. Distances of the source then have as many rows as positions of the target."""
-    for number, encoder in enumerate(([], ["--encoder-position", "deberta"])):
-        path, out = trained("posenc_diet_abs_tiny", *encoder, short=(8, 16)), tmp_path / f"longer{number}.pt"
+    for number, spec in enumerate(([], ["--encoder-position", "deberta"], ["--cross-position", "diet_abs"])):
+        path, out = trained("posenc_diet_abs_tiny", *spec, short=(8, 16)), tmp_path / f"longer{number}.pt"
         assert resize(capsys, path, out, (16, 32))[::2] == (0, "")
 
 
@@ -181,7 +181,8 @@ def test_options_of_the_earlier_training_run_are_not_kept(trained, tmp_path, cap
     """Models of other methods refuse noise in the output lengths, and frozen positions."""
     noisy = trained("posenc_ldpe_tiny", *EVERY, "--length-noise", "2", name="noisy.pt")
     frozen = trained("posenc_learned_tiny", "--encoder-freeze-position", "--decoder-freeze-position", name="frozen.pt")
-    for path in (noisy, frozen):
+    scaled = trained("posenc_ldpe_tiny", *EVERY, "--eval-bleu", "--length-ratio", "0.9", name="scaled.pt")
+    for path in (noisy, frozen, scaled):
         out = tmp_path / f"from_{path.name}"
         assert run(capsys, "start-from", path, out, "--method", "rope")[::2] == (0, "")
         assert loaded(out).specs["encoder"] == parse("rope")
@@ -332,6 +333,7 @@ def test_a_model_with_side_inputs_starts_from_every_checkpoint(arch, task, metho
         (["resize-positions", "{path}", "no/out", "--max-source-positions", 9, "--max-target-positions", 12], "no folder no"),
         (["start-from", "{path}", "{out}", "--method", "ropee"], "rope"),
         (["start-from", "{path}", "{out}", "--method", "alibi"], "not defined at site encoder"),
+        (["start-from", "{path}", "{out}", "--method", "all"], "--method all: not allowed. Expected one spec"),
         (["start-from", "{path}", "{out}", "--method", "t5", "--data", "/"], "Set the folder with --data"),
         *(
             (["start-from", "{path}", "{out}", "--method", arch], "has other layers than a Transformer")

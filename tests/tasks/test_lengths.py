@@ -360,8 +360,8 @@ def test_validation_controls_the_end_of_sentences(validating):
 def test_a_model_that_reads_no_length_needs_a_source_of_lengths(option, value, given, validating):
     name = option.replace("_", "-")
     assert f"--{name} {given}: no effect, because" in refusal(lambda: validating("sinusoidal", **{option: value}))
-    generator = validating("sinusoidal", length_from="source", **{option: value}).sequence_generator
-    assert isinstance(generator.model, LengthEnsemble)
+    needed = {"length_from": "source", "length_eos": "exact"}
+    assert isinstance(validating("sinusoidal", **{**needed, option: value}).sequence_generator.model, LengthEnsemble)
 
 
 def test_validation_refuses_predicted_tokens_for_a_model_that_counts_characters(validating):

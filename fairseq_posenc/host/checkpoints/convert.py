@@ -85,7 +85,8 @@ def resize_positions(path: Path, source: int, target: int, data: Path | None = N
     distances = {
         "encoder": _sizes_of_distances(of_source),
         "decoder": _sizes_of_distances(of_target),
-        "cross": _sizes_of_distances(of_source, of_target, longest),
+        # such a pair of maximum lengths is more often the size of a table of positions
+        "cross": _sizes_of_distances(of_source, of_target, longest) - {of_source, of_target},
     }
     for name, value in old["model"].items():
         if name not in values:
@@ -214,7 +215,7 @@ def _build(path: Path, state: dict[str, Any], data: Path | None) -> tuple[Any, A
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(_SEED)
             task = tasks.setup_task(state["cfg"].task)
-            return task, task.build_model(state["cfg"].model).eval()
+            return task, task.build_model(state["cfg"].model, from_checkpoint=True).eval()
     except SystemExit as error:
         raise PositionError(str(error).removeprefix("fairseq_posenc: ")) from None
     except (OSError, AssertionError) as error:  # setup_task could not read the dictionaries

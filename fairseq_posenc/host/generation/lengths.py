@@ -124,18 +124,26 @@ class OutputLengths:
                 f"--length-from: the file has {len(self.numbers)} lengths. Expected {sentences}, one per sentence of {split}."
             )
 
+    def require_effect(self) -> None:
+        """Raise Refusal for --length-eos and --length-ratio if decoding uses no requested output lengths."""
+        if self.wanted:
+            return
+        for option, value, default, needed in (
+            ("eos", self.eos, "free", "--length-from"),
+            ("ratio", f"{self.ratio:g}", "1", "--length-from and --length-eos min or exact"),
+        ):
+            if value != default:
+                raise Refusal(
+                    f"--length-{option} {value}: no effect, because the model reads no output length. Expected {needed}. "
+                    f"Add {needed}, or remove --length-{option}."
+                )
+
     def prepare(self, generator: Any, models: list[Any]) -> Any:
         """Make a generator decode with the requested output lengths, and return this generator.
 
         Raise Refusal if the generator or the models do not support output lengths.
         """
         if not self.wanted:
-            for option, value, default in (("eos", self.eos, "free"), ("ratio", f"{self.ratio:g}", "1")):
-                if value != default:
-                    raise Refusal(
-                        f"--length-{option} {value}: no effect, because the model reads no output length. Expected --length-from "
-                        f"with a source of lengths. Add --length-from, or remove --length-{option}."
-                    )
             return generator
         if not all(hasattr(model.encoder, "side_inputs") for model in models):
             raise Refusal("--length-from: supported only for models of this plugin. Remove --length-from.")

@@ -30,6 +30,8 @@ class OutputLengthTask(TranslationTask):
             cfg.decoder_position = with_smallest_remaining(cfg.decoder_position, self.lengths.noise)
         model = super().build_model(cfg, from_checkpoint)
         self.lengths.add_model(model)
+        if self.cfg.eval_bleu and not from_checkpoint:  # options of an earlier training run may have no effect
+            self.lengths.require_effect()
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
@@ -51,6 +53,8 @@ class OutputLengthTask(TranslationTask):
     def build_generator(self, models: list[Any], args: Namespace, *rest: Any, **kwargs: Any) -> Any:
         for model in models:  # for validation, fairseq builds the generator before `build_model` of this class adds the model
             self.lengths.add_model(model)
+        if not self.cfg.eval_bleu:  # otherwise, `build_model` builds the generator
+            self.lengths.require_effect()
         generator = self.lengths.prepare(super().build_generator(models, args, *rest, **kwargs), models)
         return self.segments.prepare(generator, models)
 
