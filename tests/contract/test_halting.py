@@ -212,3 +212,10 @@ def test_it_adds_one_vector_and_one_number_a_stack():
 def test_what_cannot_halt_is_refused(changes, says):
     with pytest.raises(Refusal, match=says):
         halting(**changes)
+
+
+@pytest.mark.parametrize("option", ["ponder_weight", "halting_epsilon"])
+def test_an_option_without_halting_is_named_once(option, caplog):
+    build(**{option: 0.5})
+    found = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
+    assert found == [f"--{option.replace('_', '-')} 0.5 has no effect without --encoder-halting or --decoder-halting"]

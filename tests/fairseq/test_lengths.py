@@ -256,6 +256,7 @@ def test_interactive_without_lengths(fairseq, ldpe, file):
         (["--length-from", "9", "--length-eos", "min", "--prefix-size", "3"], ["--prefix-size 3", "does not fit", "length 9"]),
         (["--length-from", "predictor", "--length-eos", "exact", "--prefix-size", "2"], ["predictor", "--prefix-size", "exact"]),
         (["--length-from", "predictor", "--score-reference"], ["--score-reference", "--length-from reference"]),
+        (["--length-eos", "min", "--score-reference"], ["--length-eos min: no effect with --score-reference"]),
     ],
     ids=lambda value: " ".join(value) if value[0].startswith("--") else "",
 )

@@ -367,6 +367,23 @@ def test_wrong_options_are_refused_in_one_line(options, message):
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"position_search": "none", "predictor_layers": 5}, "--predictor-layers 5 has no effect with --position-search none"),
+        ({"position_search": "none", "search_loss_weight": 3.0}, "--search-loss-weight 3.0 has no effect"),
+        ({"relative_classes": 9}, "--relative-classes 9 has no effect with --position-predictor matching"),
+        ({"position_predictor": "pointer", "position_matching": "hungarian"}, "--position-matching hungarian has no effect"),
+        ({"position_predictor": "relative", "relative_classes": 9}, ""),
+        ({"search_loss_weight": 3.0}, ""),
+    ],
+)
+def test_options_without_effect_are_named(options, message, caplog):
+    build(**options)
+    found = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
+    assert len(found) == bool(message) and all(message in line for line in found)
+
+
 @pytest.mark.parametrize("name", ["wall", "xpos", "row_gates", "grape_ap", "ldpe", "shaw+wall"])
 @pytest.mark.parametrize("option", ["decoder_position", "predictor_position"])
 def test_methods_that_require_a_causal_mask_are_refused(option, name):

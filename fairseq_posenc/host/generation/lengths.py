@@ -148,6 +148,16 @@ class OutputLengths:
         if not all(hasattr(model.encoder, "side_inputs") for model in models):
             raise Refusal("--length-from: supported only for models of this plugin. Remove --length-from.")
         scored = not hasattr(generator, "model")
+        if scored and self.eos != "free":
+            raise Refusal(
+                f"--length-eos {self.eos}: no effect with --score-reference, which scores given sentences. Expected one of both. "
+                "Remove --length-eos."
+            )
+        if scored and self.read_as is None:
+            raise Refusal(
+                "--length-from: no effect with --score-reference, because the model reads no output length. Expected one of "
+                "both. Remove --length-from."
+            )
         if self.eos == "exact" and getattr(generator, "match_source_len", False):
             raise Refusal(
                 "--length-eos exact and --match-source-len can contradict each other. Expected one. Leave one of them out."

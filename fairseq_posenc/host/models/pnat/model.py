@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from .bridge import BRIDGES
 from .decoder import ParallelDecoder
 from .predictor import Reader
 from .search import MATCHINGS, accuracy, alignment_loss
+
+logger = logging.getLogger(__name__)
 
 #: value of --position-search that disables the search. Decoder inputs then keep their order, and no positions are predicted
 NO_SEARCH = "none"
@@ -242,6 +245,29 @@ def _refuse_methods(*sites: SitePositions) -> None:
             )
 
 
+#: options of PNAT that need a position predictor
+_OF_PREDICTOR = (
+    "position_predictor", "position_matching", "predictor_layers", "predictor_position", "predicted_positions",
+    "relative_classes", "search_score", "search_loss_weight",
+)  # fmt: skip
+
+
+def _warn_of_unread_options(args: argparse.Namespace) -> None:
+    """Log a warning for an option that differs from its default although no part of the model reads it.
+
+    This is no error, because a checkpoint of an earlier version may have such options.
+    """
+    options = argparse.ArgumentParser()
+    PNATModel.add_args(options)
+    without = {name: "--position-search none" for name in _OF_PREDICTOR if args.position_search == NO_SEARCH}
+    for name, reader in (("relative_classes", "relative"), ("position_matching", "matching")):
+        if args.position_predictor != reader:
+            without.setdefault(name, f"--position-predictor {args.position_predictor}")
+    for name, reason in without.items():
+        if getattr(args, name) != options.get_default(name):
+            logger.warning("--%s %s has no effect with %s", name.replace("_", "-"), getattr(args, name), reason)
+
+
 def _refuse_options(args: argparse.Namespace) -> None:
     for option, least in (("predictor_layers", 1), ("relative_classes", 1)):
         if getattr(args, option) < least:
@@ -251,6 +277,7 @@ def _refuse_options(args: argparse.Namespace) -> None:
         raise Refusal(f"--decoder-ffn-kernel {kernel}: not allowed in {PNAT}. Expected an odd number.")
     if not 0 <= args.predicted_positions <= 1:
         raise Refusal(f"--predicted-positions {args.predicted_positions}: not allowed. Expected a number from 0 to 1.")
+    _warn_of_unread_options(args)
     if args.search_score == "words" and not args.search_loss_weight:
         raise Refusal("--search-score words: requires a training loss. Expected --search-loss-weight above 0.")
     if not args.length_loss_weight:

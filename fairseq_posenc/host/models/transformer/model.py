@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,8 @@ from ..layers.dropout import replace_dropout
 from ..layers.halting import HALTING
 from .decoder import Decoder
 from .encoder import Encoder
+
+logger = logging.getLogger(__name__)
 
 SPEC_OPTIONS = {"encoder": "encoder_position", "decoder": "decoder_position", "cross": "cross_position"}
 
@@ -482,6 +485,10 @@ def _refuse_halting(args: argparse.Namespace, side: str) -> None:
         if not 0 <= given < largest:
             limit = "of at least 0" if largest == math.inf else "from 0 to less than 1"
             raise Refusal(f"--{option.replace('_', '-')} {given}: not allowed. Expected a finite number {limit}.")
+        halting = any(getattr(args, f"{stack}_halting", None) for stack in ("encoder", "decoder"))
+        if given != default and not halting and side == "encoder":  # one warning, not one per side
+            name = option.replace("_", "-")
+            logger.warning("--%s %s has no effect without --encoder-halting or --decoder-halting", name, given)
         setattr(args, option, given)
     if not getattr(args, f"{side}_halting", None):
         return
