@@ -205,6 +205,12 @@ def test_references_of_sacrebleu_are_those_of_its_scores(corpus, monkeypatch, so
     assert read(corpus / "out" / "wmt22.en") == [f"ref-{reference}"] and not (corpus / "out" / "wmt22.en.1").exists()
 
 
+def test_the_name_of_a_test_set_may_contain_the_name_of_another(corpus):
+    tests = (f"news.en.2020={corpus}/web", f"news={corpus}/news")
+    assert run(corpus, tests=tests) == 0
+    assert read(corpus / "out" / "news.en.2020.en") == [f"web {line}" for line in TARGET]
+
+
 def test_references_of_an_earlier_call_are_removed(corpus, capsys):
     text(corpus / "news.en.2", ["x", "", "y"])
     assert "have an empty side" in refusal(capsys, corpus)

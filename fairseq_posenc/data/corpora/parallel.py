@@ -252,7 +252,9 @@ def _written(folder: Path, codes: tuple[str, str], test: TestSet) -> list[Path]:
 
 def _earlier_references(folder: Path, codes: tuple[str, str], test: TestSet) -> set[Path]:
     """Return the references of an earlier call that the test set does not have."""
-    return set(folder.glob(f"{glob.escape(test.name)}.{codes[1]}.[0-9]*")) - set(_written(folder, codes, test))
+    prefix = f"{test.name}.{codes[1]}."  # a test set can have the name of another test set, with a language and a year
+    found = {path for path in folder.glob(f"{glob.escape(prefix)}*") if re.fullmatch("[0-9]+", path.name.removeprefix(prefix))}
+    return found - set(_written(folder, codes, test))
 
 
 def _write(folder: Path, codes: tuple[str, str], pairs: dict[str, list[Path]], tests: list[TestSet], drop_empty: bool) -> None:
