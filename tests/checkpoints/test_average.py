@@ -88,6 +88,13 @@ def test_averages_are_means_and_fairseq_loads_them(posenc, trained, tmp_path):
     assert all(found[name].equal(value) for name, value in model.state_dict().items())
 
 
+def test_checkpoints_of_two_seeds_are_refused(posenc, build, trained, tmp_path):
+    config, model = build("t5", "--seed", "7")
+    save(tmp_path / "other.pt", config, model, 40)
+    status, _, error = posenc("average", tmp_path / "average.pt", trained / "checkpoint1.pt", tmp_path / "other.pt")
+    assert status == 2 and error.count("\n") == 1 and "other.pt: seed 7, but" in error and not (tmp_path / "average.pt").exists()
+
+
 def test_what_is_shared_stays_shared_and_the_optimizer_goes(posenc, trained, tmp_path):
     assert posenc("average", tmp_path / "average.pt", trained / "checkpoint1.pt", trained / "checkpoint2.pt")[0] == 0
     state = torch.load(tmp_path / "average.pt", weights_only=True)

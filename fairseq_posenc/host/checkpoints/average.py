@@ -42,6 +42,9 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         last = state if not last or _updates(state) >= _updates(last) else last
         if not sums:
             first = model
+            seed = _seed(state)
+        if _seed(state) != seed:
+            raise PositionError(f"{path}: seed {_seed(state)}, but {paths[0]} has seed {seed}. {_ONE_RUN}")
         _require_same_model(paths[0], first, path, model)
         for name, tensor in _distinct(model).items():
             if tensor.is_floating_point():
@@ -57,6 +60,11 @@ def _updates(state: dict[str, Any]) -> int:
     """Return the number of updates of a checkpoint, or 0 if it is unknown."""
     history = state.get("optimizer_history") or [{}]
     return history[-1].get("num_updates", 0)
+
+
+def _seed(state: dict[str, Any]) -> int | None:
+    """Return the seed of the training run, or None if it is unknown."""
+    return getattr(getattr(state["cfg"], "common", None), "seed", None)
 
 
 def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, model: dict[str, Any]) -> None:
