@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..common.files import read_text
+from ..core import PositionError
 from . import external
 
 _LARGEST = 2**24  # maximum number of bytes of a file
@@ -44,5 +45,12 @@ def web_address(entry: str) -> str:
 
 
 def bibtex(keys: Iterable[str]) -> str:
-    """Return the entries with these keys without duplicates."""
-    return "\n\n".join(entries()[key] for key in dict.fromkeys(keys))
+    """Return the entries with these keys without duplicates. Raise PositionError for a key without an entry."""
+    found, keys = entries(), list(dict.fromkeys(keys))
+    for key in keys:
+        if key not in found:
+            raise PositionError(
+                f"citation {key}: no entry in references.bib. Expected an entry for every key of citations= on a card. Add the "
+                "entry to references.bib in the folder of the method."
+            )
+    return "\n\n".join(found[key] for key in keys)

@@ -51,13 +51,21 @@ def python(code, **environment):
     )
 
 
+def test_a_citation_without_an_entry_is_one_line(monkeypatch, capsys, slope):
+    slope.write_text(slope.read_text().replace("citations=()", 'citations=("me-2026",)'))
+    known(monkeypatch, slope)
+    assert main(["show", "slope"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "citation me-2026: no entry in references.bib" in error
+
+
 @pytest.mark.parametrize("given", ["file", "folder"])
 def test_found_by_path_it_is_a_method_like_ours(monkeypatch, capsys, slope, given):
     known(monkeypatch, slope if given == "file" else slope.parent)
     assert "slope" in registry.names() and registry.declaration("slope").family == "external"
     capsys.readouterr()
     assert main(["check", "slope:start=2+t5", "posenc_slope"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["posenc_slope\tencoder slope\tdecoder slope\tcross none"]
+    assert capsys.readouterr().out.splitlines()[1].startswith("posenc_slope\tencoder slope\tdecoder slope\tcross none\tcode ")
     assert main(["show", "slope"]) == 0
     assert "- Equation: A_ts = q_t · k_s / √(d_h) - w_h |s-t|" in capsys.readouterr().out
     assert main(["list", "--format", "tsv"]) == 0
