@@ -55,6 +55,23 @@ def test_runs_of_another_folder_are_added(posenc, archived, write, tmp_path):  #
     assert archive.read(archived)["rope"].method["encoder"] == "shaw"
 
 
+def test_runs_behind_links_are_found_once(folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "score.json").write_text(json.dumps(runs.run("rope")))
+    (folder / "link").symlink_to(elsewhere)
+    (folder / "0" / "again").symlink_to(folder)  # a circle
+    found = archive.find(folder)
+    assert [path.parent.name for path in found] == ["0", "1", "2", "3", "link"]
+
+
+def test_the_archive_may_be_above_the_runs(folder, posenc, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for output in (".", tmp_path):
+        assert posenc("archive", folder.relative_to(tmp_path), "--output", output)[0] == 0
+        assert len(archive.read(tmp_path)) == 4
+
+
 @pytest.mark.parametrize("limit, unit", [("_MOST_NUMBERS", "counts of sentences"), ("_MOST_BYTES", "bytes in one file")])
 def test_an_archive_that_cannot_be_read_is_not_written(posenc, folder, tmp_path, monkeypatch, limit, unit):
     monkeypatch.setattr(archive, limit, 1000)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     folder = args.output or args.runs
     found = find(args.runs, args.replace)
-    if folder != args.runs:  # the archive may be below the folder of the runs
-        found = {path: content for path, content in found.items() if folder not in path.parents}
+    if folder != args.runs and args.runs.resolve() in folder.resolve().parents:  # not the runs of the archive
+        found = {path: content for path, content in found.items() if folder.resolve() not in path.resolve().parents}
     if not found:
         raise PositionError(
             f"{args.runs}: no {record.FILE} in this folder. Expected a folder of scored runs. Run posenc score first."
@@ -93,8 +94,8 @@ def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
     Raises:
         PositionError: A score.json differs from the archived run with the same path, and `replace` is not set.
     """
-    found = {path: record.read(path) for path in folder.rglob(record.FILE)}
-    for path in folder.rglob(RUNS):
+    found = {path: record.read(path) for path in _below(folder, record.FILE)}
+    for path in _below(folder, RUNS):
         for name, content in read(path.parent).items():
             place = path.parent / name / record.FILE
             if found.setdefault(place, content) != content and not replace:
@@ -103,6 +104,23 @@ def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
                     f"posenc archive {path.parent} --replace."
                 )
     return dict(sorted(found.items()))
+
+
+def _below(folder: Path, name: str) -> Iterator[Path]:
+    """Yield the paths of all files with this name in a folder and its subfolders, and behind links to folders.
+
+    A folder that has several paths is read once.
+    """
+    seen: set[str] = set()
+    for place, subfolders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            subfolders.clear()
+            continue
+        seen.add(real)
+        subfolders.sort(key=lambda name: (os.path.islink(os.path.join(place, name)), name))  # first the paths without links
+        if name in files:
+            yield Path(place, name)
 
 
 def write(folder: Path, records: dict[str, Record]) -> None:

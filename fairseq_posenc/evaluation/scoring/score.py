@@ -223,7 +223,7 @@ def _row(names: list[str], settings: dict[str, Any]) -> list[str]:
         raise PositionError(
             f"--row {unknown[0]}: not a setting of the training. Expected a name in the settings of score.json, such as lr."
         )
-    return names
+    return sorted(set(names))
 
 
 def _measured(log: Path) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def score_part(
     words = [len(line.split()) for line in generated.sources]
     scores = {
         **measure(generated.hypotheses, references, tokenize, more),
-        "reference": _hash("\0".join([text, *map("\n".join, more)])),
+        "reference": _hash("\0".join(["\n".join([*references, ""]), *map("\n".join, more)])),
         "source": _hash("\n".join(generated.sources)) if generated.sources else None,
         "decoding": _as_json(generated.decoding),
         "statistics": count(generated.hypotheses, references, words or None, tokenize, more).pack(),
