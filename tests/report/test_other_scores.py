@@ -53,7 +53,17 @@ def test_the_smallest_ter_is_the_best(posenc, write):
     assert tables["Difference to none"]["t5"]["test TER"].startswith(f"{means['t5'] - means['none']:+.1f} [")
     assert re.search(r"^test TER: t5 \(-\d+\.\d TER, .*\) differs from none\.$", out, re.MULTILINE)
     assert "* smaller is better: TER\n" in out and "* TER nrefs:1|case:lc|tok:tercom" in out
-    assert re.search(r"test: standard deviation \d\.\d\d logit\(TER/100\), 2 degrees of freedom", out)
+    assert re.search(r"test: standard deviation \d+\.\d TER, 2 degrees of freedom", out)
+
+
+def test_ter_has_no_upper_limit(posenc, write):
+    """A hypothesis that is longer than the reference can have more edits than the reference has words."""
+    records = [scored(spec, seed) for spec in ("none", "t5") for seed in (1, 2, 3)]
+    for record, ter in zip(records, (118, 131, 124, 98, 104, 101)):
+        record["parts"]["test"]["others"]["ter"]["score"] = ter
+    tables, _ = rows(posenc, write(*records))
+    assert tables["Scores"]["none"]["test TER"].startswith("124.3 [108.2, 140.5]")
+    assert tables["Scores"]["t5"]["test TER"].endswith("101.0 [93.5, 108.5]**")
 
 
 def test_ter_of_summed_counts_is_that_of_sacrebleu():

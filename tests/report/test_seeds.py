@@ -170,6 +170,15 @@ def test_scores_of_seeds_of_other_metrics_may_be_negative(posenc, write, tmp_pat
     assert score(as_json(posenc, write(runs.run("none", rate=0.3)), "--seed-variance", file), "none")["low"] is not None
 
 
+def test_seeds_of_one_row_have_the_reorderings_of_one_origin(posenc, write):
+    """Rows of other methods may read other reorderings."""
+    records = [*seeds([0.1, 0.2, 0.3], "xl_pe"), runs.run("none")]
+    for record, origin in zip(records, ("A", "A", "B")):
+        record["settings"] = {**record["settings"], "order_source": origin}
+    status, _, error = posenc("report", write(*records))
+    assert status == 2 and "differ in origin of the reorderings (A and B)" in error
+
+
 def test_intervals_of_percentages_are_percentages(posenc, write):
     found = score(as_json(posenc, write(*seeds([0.0, 0.001, 0.2]), runs.run("none", rate=0.1))), "t5")
     assert found["high"] == 100 and 0 < found["low"] < found["mean"]

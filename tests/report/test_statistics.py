@@ -96,6 +96,16 @@ def test_rows_at_the_floor_or_ceiling_do_not_shrink_the_pooled_variance():
     assert pool(table(wide, [99.0, 99.1, 99.0], [0.1, 0.2, 0.1])).variance == pytest.approx(np.var(wide, ddof=1))
 
 
+def test_the_interval_of_a_mean_contains_the_mean_on_the_logit_scale():
+    scores = np.array([[1.0, 3.0], [0.2, 6.0], [34.0, 34.4], [99.0, 99.9], [50.0, 52.0]])
+    found = compare(scores, 2, pool(scores, LOGIT), LOGIT)
+    assert np.all((found.low < found.mean) & (found.mean < found.high))
+    tested = np.isfinite(found.p)
+    assert tested.sum() == 4
+    inside = (found.difference_low < found.difference) & (found.difference < found.difference_high)
+    assert np.all(inside[tested])
+
+
 def test_rows_of_very_different_level_are_pooled_on_the_logit_scale():
     """Bartlett's test finds unequal variances on the scale of BLEU, and equal variances on the logit scale."""
     rows = [[12.0, 12.6, 11.4], [80.4, 83.9, 83.3, 81.0, 82.7], [68.8, 65.0, 65.7], [93.6, 94.4, 93.4]]

@@ -111,7 +111,8 @@ def _score_of(scores: PartScores | None, metric: str) -> float | None:
 
 
 def _final_loss(run: Record) -> float | None:
-    reached = [loss for updates, loss in run.learning_curve or () if updates <= run.updates]
+    last = max(run.updates, int(float(f"{run.updates:g}")))  # fairseq's log contains 1234567 as 1.23457e+06
+    reached = [loss for updates, loss in run.learning_curve or () if updates <= last]
     return reached[-1] if reached else None
 
 
@@ -385,7 +386,8 @@ def _with_scores(runs: Mapping[Path, Record], variance: SeedVariance, part: str,
 
 
 def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _Others, seed_test: str) -> Column:
-    percent = metric in METRICS or metric == others.TER
+    percent = metric in METRICS  # TER has no upper limit
+    limits = (0, 100) if percent else (0 if metric == others.TER else -np.inf, np.inf)
     smaller = _smaller_is_better(rows, part, metric)
     run = [(row, values) for row in rows if (values := row.score(part, metric)) is not None]
     seeds = sorted({seed for _, values in run for seed in values.by_seed})
@@ -417,7 +419,7 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
         rank = BEST if equal else TIED if p > statistics.ALPHA else UNTESTED if np.isnan(p) and some_tested else ""
         tested = to_base if np.isfinite(to_base.p[i]) else over_all  # if p is unknown, use the means over all seeds
         difference = None if at is None or i == at else _difference(tested, i, at, to_base)
-        low, high = ((limits.clip(0, 100) if percent else limits)[i] for limits in (over_all.low, over_all.high))
+        low, high = (ends[i].clip(*limits) for ends in (over_all.low, over_all.high))
         found[row.name] = Score(values, _number(low), _number(high), difference, rank if len(run) > 1 else "")
     return Column(METRICS.get(metric) or others.title(metric), found, spread, smaller)
 

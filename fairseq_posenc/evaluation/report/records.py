@@ -200,6 +200,8 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     found |= {part: (("parts", part), scores) for part, scores in parts.items()}
     found |= {f"{part} lengths": (("parts", part, "asked"), asked) for part, asked in lengths.items()}
     found |= {f"{side} layers": (("settings", f"{side}_layers"), layers[side]) for side in layers if side not in _halting(record)}
+    if (origin := record.settings.get("order_source")) is not None:  # other rows may read other reorderings
+        found[f"reorderings of {label(record)}"] = (), {"origin of the reorderings": origin}
     for side in layers:
         if f"{side}_layers" in record.row:
             found.pop(f"{side} layers", None)

@@ -118,8 +118,8 @@ def compare(
         scores: [..., M, S], in points.
         baseline: index of the row with which other rows are compared.
         known: the pooled variance of the scores on the scale `scale`.
-        scale: the scale on which variances are pooled: POINTS or LOGIT. Intervals on the logit scale are transformed back to
-            points.
+        scale: the scale on which variances are pooled: POINTS or LOGIT. On the logit scale, means are replaced by logit(mean),
+            and intervals are transformed back to points.
         paired: use the paired form, on the scale `scale`. Rows that lack one of the S seeds then have no p-value.
         percent: whether the scores are between 0 and 100.
 
@@ -129,8 +129,7 @@ def compare(
 
     at = np.s_[..., baseline, None]
     n, mean, variance = _moments(scores)
-    on_scale = _on(scale, scores)
-    _, z, _ = _moments(on_scale)
+    on_scale, z = _on(scale, scores), _on(scale, mean)  # the interval of a mean contains the mean
     unknown = np.full(n.shape[:-1], np.nan)
     s2, nu = pooled = (unknown, unknown) if known is None else (known.variance, known.degrees)
     with np.errstate(invalid="ignore", divide="ignore"):
