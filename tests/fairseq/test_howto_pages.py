@@ -108,11 +108,12 @@ def test_output_length(reader):
 
 def test_non_autoregressive_models(reader):
     found = commands("non_autoregressive_models")
-    assert len(found) == 5
+    assert len(found) == 6
     train(reader, "posenc_t5_tiny", "teacher", "--share-all-embeddings")
     printed = reader.paste(*found, ARCH="posenc_pnat_tiny", UPDATES=3)
     for name in ("one", "nine", "reranked", "bound"):
-        assert len(hypotheses((reader.folder / f"{name}.out").read_text())) == 8, name
+        assert len(hypotheses((reader.folder / f"pnat/{name}.out").read_text())) == 8, name
+        assert f"pnat: {name} BLEU" in printed
     assert "position_accuracy" in printed
 
 
