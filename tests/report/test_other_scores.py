@@ -66,6 +66,15 @@ def test_ter_has_no_upper_limit(posenc, write):
     assert tables["Scores"]["t5"]["test TER"].endswith("101.0 [93.5, 108.5]**")
 
 
+def test_a_score_with_the_name_lengths_hides_no_requested_lengths(posenc, write):
+    records = [scored(spec, lengths=segment_scores([0.5] * len(TEXTS))) for spec in ("none", "t5")]
+    for record, ratio in zip(records, (1.0, 0.8)):
+        asked = {"source": "reference", "ratio": ratio, "unit": "token", "end": "free"}
+        record["parts"]["test"]["asked"] = asked
+    status, _, error = posenc("report", write(*records))
+    assert status == 2 and "differ in parts.test.asked.ratio (1.0 and 0.8)" in error
+
+
 def test_ter_of_summed_counts_is_that_of_sacrebleu():
     hypotheses = runs.spoilt(TEXTS, 0.4)
     rows = np.array(others.unpack(others.ter(hypotheses, [TEXTS])["statistics"]))

@@ -198,7 +198,7 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     # name of the group -> path and content of its conditions
     found: dict[str, tuple[tuple[str, ...], Any]] = {"": ((), content)}
     found |= {part: (("parts", part), scores) for part, scores in parts.items()}
-    found |= {f"{part} lengths": (("parts", part, "asked"), asked) for part, asked in lengths.items()}
+    found |= {f"requested lengths of {part}": (("parts", part, "asked"), asked) for part, asked in lengths.items()}
     found |= {f"{side} layers": (("settings", f"{side}_layers"), layers[side]) for side in layers if side not in _halting(record)}
     if (origin := record.settings.get("order_source")) is not None:  # other rows may read other reorderings
         found[f"reorderings of {label(record)}"] = (), {"origin of the reorderings": origin}
