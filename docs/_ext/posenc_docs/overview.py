@@ -21,8 +21,8 @@ from fairseq_posenc.evaluation.report.command import configure
 from fairseq_posenc.evaluation.report.comparison import Difference, Report, Row, make_report
 from fairseq_posenc.evaluation.report.options import Options
 from fairseq_posenc.evaluation.report.records import describe, load, read_seed_variance, require_comparable
-from fairseq_posenc.evaluation.report.statistics import POOLED
-from fairseq_posenc.evaluation.report.tables import difference_text, interval, p_text
+from fairseq_posenc.evaluation.report.statistics import ALPHA, POOLED
+from fairseq_posenc.evaluation.report.tables import difference_text, interval
 from fairseq_posenc.evaluation.scoring import archive
 from fairseq_posenc.plotting.style import add_legend, label_text, line_style, new_figure, render
 
@@ -122,27 +122,20 @@ def _measured(benchmark: str, name: str, measure: str) -> str:
 
 
 def _conclusion(report: Report, rows: list[Row]) -> str:
-    """Return one sentence for each row that differs from the baseline, and one sentence for the number of other rows."""
+    """Return one sentence with the rows that differ from the baseline, and one sentence with the number of other rows."""
     scores = ((row, report.score(row.name, PART, "bleu")) for row in rows)
     known = [(row.title, score.difference) for row, score in scores if score and score.difference and score.difference.known]
-    found = [_sentence(row, value) for row, value in known if value.differs]
+    found = [_difference(row, value) for row, value in known if value.differs]
     number = len(known) - len(found)
-    rows_are = "row is" if number == 1 else f"{number} rows are"
-    rest = f"The other {rows_are} not distinguishable from `{BASELINE}` (corrected p above .05)."
-    return " ".join(found + [rest] * bool(number))
+    limit = f"{ALPHA:g}".removeprefix("0")
+    rest = f"The other {'row is' if number == 1 else f'{number} rows are'} not distinguishable from `{BASELINE}`."
+    listed = ", ".join(found[:-1]) + " and " * (len(found) > 1) + "".join(found[-1:])
+    first = f"{listed} differ{'s' * (len(found) == 1)} from `{BASELINE}` (corrected p at most {limit})."
+    return " ".join([first] * bool(found) + [rest] * bool(number))
 
 
-def _sentence(row: str, value: Difference) -> str:
-    own, base = value.seeds
-    return (
-        f"`{row}` differs from `{BASELINE}` by {value.mean:+.1f} BLEU (95 % interval {value.low:.1f} to {value.high:.1f}, "
-        f"corrected {p_text(value.holm if value.holm is not None else 1.0)}, {_seeds(own)} of `{row}` and "
-        f"{_seeds(base)} of `{BASELINE}`)."
-    )
-
-
-def _seeds(number: int) -> str:
-    return f"{number} seed{'s' * (number > 1)}"
+def _difference(row: str, value: Difference) -> str:
+    return f"`{row}` ({value.mean:+.1f} BLEU, 95 % interval {value.low:.1f} to {value.high:.1f})"
 
 
 def _filled(text: str) -> str:
