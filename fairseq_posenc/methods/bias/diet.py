@@ -180,7 +180,6 @@ class DietLinformer(_Diet):
         DietAbsolute.card,
         name="diet_linformer",
         title="DIET with Linformer's compressed keys",
-        citations=("chen-etal-2021-simple", "wang-etal-2020-linformer"),
         sites=("encoder",),
         parameters="tables * (n + rank) * (width or d_h) + (1 if shared_by_layers else L) * rank * m * (2 - tie)",
         default_specs={"decoder": "diet_abs"},
