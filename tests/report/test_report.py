@@ -365,3 +365,11 @@ def test_a_full_disk_is_one_line_and_leaves_no_partial_file(posenc, write, tmp_p
         status, _, error = posenc("report", folder, "--output", tmp_path / "out", "--samples", "10")
     assert status == 2 and "cannot be written (File too large" in error and error.count("\n") == 1
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_the_last_loss_after_a_million_updates(posenc, write):
+    """fairseq's log contains 1234567 as 1.23457e+06."""
+    record = runs.run("t5", updates=1234567, learning_curve=[[1220000, 5.0], [1234570, 4.2]])
+    status, out, _ = posenc("report", write(record), "--json")
+    (row,) = json.loads(out)["rows"]
+    assert status == 0 and row["validation_loss"]["mean"] == 4.2
