@@ -17,8 +17,9 @@ import sentencepiece
 #: pattern of SentencePiece's message if the vocabulary size does not fit the text -> message of this program
 REFUSALS = {
     r"smaller than required_chars\. \d+ vs (\d+)": "vocabulary size {2}: too small for this text. "
-    "Expected at least {0} pieces ({1})",
-    r"set it to a value <= (\d+)": "vocabulary size {2}: too large for this text. Expected at most {0} pieces ({1})",
+    "Expected at least {0} pieces ({1}). Set VOCABULARY to at least {0}",
+    r"set it to a value <= (\d+)": "vocabulary size {2}: too large for this text. Expected at most {0} pieces ({1}). "
+    "Set VOCABULARY to at most {0}",
 }
 
 

@@ -259,7 +259,7 @@ def test_killed_in_every_stage_it_ends_the_same(corpus, tmp_path):
 def test_text_that_does_not_fit_is_one_line(corpus, tmp_path):
     recipe = compare(corpus, tmp_path / "out")
     assert re.search(
-        r"vocabulary size 72000: too large for this text\. Expected at most \d+ pieces \(unigram\)\.$",
+        r"size 72000: too large for this text\. Expected at most (\d+) pieces \(unigram\)\. Set VOCABULARY to at most \1\.$",
         recipe.fails("prepare", VOCABULARY="72000"),
     )
     assert "the text is too small for 9000 subwords" in compare(corpus, tmp_path / "b").fails(

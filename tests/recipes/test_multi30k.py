@@ -244,9 +244,11 @@ def test_a_stage_names_the_one_that_it_needs(captions, tmp_path):
 def test_a_vocabulary_that_does_not_fit_the_text_binds_nobody(captions, tmp_path):
     recipe = Recipe(captions, tmp_path / "out", METHODS="none")
     many = recipe.fails("fetch", "prepare", VOCABULARY="72000")
-    assert re.search(r"vocabulary size 72000: too large for this text\. Expected at most \d+ pieces \(unigram\)\.$", many)
     assert re.search(
-        r"vocabulary size 3: too small for this text\. Expected at least \d+ pieces \(bpe\)\.$",
+        r"size 72000: too large for this text\. Expected at most (\d+) pieces \(unigram\)\. Set VOCABULARY to at most \1\.$", many
+    )
+    assert re.search(
+        r"size 3: too small for this text\. Expected at least (\d+) pieces \(bpe\)\. Set VOCABULARY to at least \1\.$",
         recipe.fails("prepare", VOCABULARY="3", SUBWORDS="spbpe"),
     )
     recipe.run("prepare")
