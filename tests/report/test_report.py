@@ -10,7 +10,10 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from fairseq_posenc.data.side.reorder import ORACLE
+from fairseq_posenc.evaluation.report.comparison import BEST, make_report
+from fairseq_posenc.evaluation.report.options import Options
 from fairseq_posenc.evaluation.report.sentences import bleu_by_length, bucket_name, buckets_up_to, sentence_test
+from fairseq_posenc.evaluation.scoring.record import read
 from fairseq_posenc.evaluation.scoring.sentences import SentenceStatistics, count
 from fairseq_posenc.registry.spec import parse
 from tests.report import runs
@@ -249,7 +252,43 @@ def test_a_reordering_from_the_target_has_a_note(posenc, write, source, noted):
     records = [runs.run("none", settings=settings), runs.run("xl_pe", settings={**settings, "order_source": source})]
     status, out, error = posenc("report", write(*records))
     assert status == 0, error
-    assert (f"reorderings of xl_pe: {ORACLE}; do not compare" in out) == noted
+    assert (f"reorderings of xl_pe: {ORACLE}" in out) == noted
+    assert ("not compared: decoding read other properties of the references" in out) == noted
+
+
+def asked(source, *given, **fields):
+    """Return the record of a run whose decoding used requested output lengths from this source."""
+    found = runs.run(*given, **fields)
+    found["parts"]["test"]["asked"] = {"source": source, "ratio": 1.0, "unit": "token", "end": "free"}
+    return found
+
+
+@pytest.mark.parametrize("source", ["reference", "source", "predictor"])
+def test_only_rows_with_the_lengths_of_the_references_are_not_compared(posenc, write, source):
+    rates = (("sinusoidal", 0.4), ("t5", 0.3), ("rope", 0.2))
+    records = [runs.run(spec, seed, rate) for spec, rate in rates for seed in (1, 2, 3)]
+    told = [asked(source, "ldpe", seed, 0.1) for seed in (1, 2, 3)]
+    folder = write(*records)
+    report = lambda: make_report([read(path) for path in sorted(folder.glob("*/score.json"))], Options(sentences=True))  # noqa: E731
+    alone = report()
+    for number, content in enumerate(told):
+        (folder / f"ldpe{number}").mkdir()
+        (folder / f"ldpe{number}" / "score.json").write_text(json.dumps(content))
+    beside = report()
+    of_ldpe = beside.score("ldpe", "test", "bleu")
+    if source == "reference":
+        assert of_ldpe.difference is None and of_ldpe.rank == "" and ("ldpe", "test", "bleu") not in beside.sentence_tests
+        assert beside.score("rope", "test", "bleu").rank == BEST
+        for spec in ("t5", "rope"):  # the same p-values, corrected for the same number of rows
+            assert beside.score(spec, "test", "bleu").difference == alone.score(spec, "test", "bleu").difference
+    else:
+        assert of_ldpe.difference.differs and of_ldpe.rank == BEST
+
+
+def test_rows_that_all_know_the_lengths_of_the_references_are_compared(posenc, write):
+    folder = write(*(asked("reference", spec, seed, rate) for spec, rate in (("ldpe", 0.1), ("lrpe", 0.4)) for seed in (1, 2, 3)))
+    status, out, error = posenc("report", folder, "--full")
+    assert status == 0 and "not compared" not in out and "lrpe (" in out, (out, error)
 
 
 @pytest.mark.parametrize(

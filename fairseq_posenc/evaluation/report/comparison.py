@@ -12,6 +12,7 @@ import numpy as np
 
 from ...common.messages import join, shorten
 from ...core import PositionError
+from ...data.side.reorder import ORACLE
 from ...registry.spec import parse, sites_of
 from ..scoring import others
 from ..scoring.record import PartScores, Record
@@ -72,6 +73,15 @@ class Row:
         The list is empty if no lengths were requested.
         """
         return sorted({part.asked.source for run in self.runs for part in run.parts.values() if part.asked})
+
+    @property
+    def read_from_references(self) -> set[str]:
+        """Return what decoding read from the references: {"length"}, {"order"}, both, or an empty set.
+
+        Rows with different sets have different inputs, so they are not compared.
+        """
+        found = {"length"} if "reference" in self.asked else set()
+        return found | {"order" for run in self.runs if run.settings.get("order_source") == ORACLE}
 
     def values(self, get: Callable[[Record], float | None]) -> Values | None:
         found = {run.seed: value for run in self.runs if (value := get(run)) is not None}
@@ -144,7 +154,8 @@ class Score:
     values: Values
     low: float | None = None  # lower limit of the 95 % interval of the mean. None: unknown
     high: float | None = None
-    difference: Difference | None = None  # None in the row of the baseline, and if the baseline has no score
+    #: None in the row of the baseline, if the baseline has no score, and if the row has other inputs than the baseline
+    difference: Difference | None = None
     rank: str = ""  # BEST, TIED, UNTESTED or ""
 
 
@@ -225,6 +236,12 @@ class Report:
     @property
     def runs(self) -> list[Record]:
         return [run for row in self.rows for run in row.runs]
+
+    @property
+    def not_compared(self) -> list[str]:
+        """Return the names of the rows that read other properties of the references than the baseline."""
+        read = {row.name: row.read_from_references for row in self.rows if row.runs}
+        return [name for name, found in read.items() if found != read[self.baseline]]
 
     @property
     def seeds(self) -> int:
@@ -394,33 +411,34 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
     scores = _matrix([[values.by_seed.get(seed, np.nan) for seed in seeds] for _, values in run])
     scale = statistics.choose_scale(np.nanmean(scores, -1)) if percent else statistics.POINTS
     spread, known = _spread(run, scores, elsewhere, scale, percent)
-    middle = [values.mean for _, values in run]
-    best = int(np.argmin(middle) if smaller else np.argmax(middle))
+    alike = np.array([row.read_from_references == baseline.read_from_references for row, _ in run])
+    order = sorted(range(len(run)), key=lambda i: (not alike[i], run[i][1].mean if smaller else -run[i][1].mean))
+    best = order[0]
     names = [row.name for row, _ in run]
     at = names.index(baseline.name) if baseline.name in names else None
 
     def compared(row: int) -> statistics.Comparison:
-        """Compare all rows with this row.
+        """Compare this row with all rows that have the same inputs as the baseline.
 
         By default, the comparison uses all seeds of all rows. With --seed-test paired, the
         comparison uses only the seeds of this row.
         """
         if seed_test != "paired":
-            return statistics.compare(scores, row, known, scale)
-        return statistics.compare(scores[:, np.isfinite(scores[row])], row, known, scale, True, percent)
+            return statistics.compare(scores, row, known, scale, tested=alike)
+        return statistics.compare(scores[:, np.isfinite(scores[row])], row, known, scale, True, percent, alike)
 
-    over_all = statistics.compare(scores, best if at is None else at, known, scale)
+    over_all = statistics.compare(scores, best if at is None else at, known, scale, tested=alike)
     to_base, to_best = compared(best if at is None else at), compared(best)
     some_tested = np.isfinite(to_best.holm).any()
     found = {}
     for i, (row, values) in enumerate(run):
-        equal = values.mean == middle[best]
+        equal = values.mean == run[best][1].mean
         p = to_best.holm[i]
         rank = BEST if equal else TIED if p > statistics.ALPHA else UNTESTED if np.isnan(p) and some_tested else ""
         tested = to_base if np.isfinite(to_base.p[i]) else over_all  # if p is unknown, use the means over all seeds
-        difference = None if at is None or i == at else _difference(tested, i, at, to_base)
+        difference = None if at is None or i == at or not alike[i] else _difference(tested, i, at, to_base)
         low, high = (ends[i].clip(*limits) for ends in (over_all.low, over_all.high))
-        found[row.name] = Score(values, _number(low), _number(high), difference, rank if len(run) > 1 else "")
+        found[row.name] = Score(values, _number(low), _number(high), difference, rank if alike[i] and alike.sum() > 1 else "")
     return Column(METRICS.get(metric) or others.title(metric), found, spread, smaller)
 
 
@@ -492,7 +510,7 @@ def _sentence_tests(
     """
     by_seed: dict[int, dict[str, dict[str, statistics.Array]]] = {}
     for row in rows:
-        for run in row.runs:
+        for run in row.runs if row.read_from_references == baseline.read_from_references else ():
             by_seed.setdefault(run.seed, {})[row.name] = sentence_counts(run, part)
     found: dict[tuple[str, str, str], dict[int, float]] = {}
     for seed, systems in sorted(by_seed.items()):

@@ -101,7 +101,13 @@ def _inside(mean: Array, percent: bool) -> Array:
 
 
 def compare(
-    scores: Array, baseline: int, known: Pool | None = None, scale: str = POINTS, paired: bool = False, percent: bool = True
+    scores: Array,
+    baseline: int,
+    known: Pool | None = None,
+    scale: str = POINTS,
+    paired: bool = False,
+    percent: bool = True,
+    tested: Array | None = None,
 ) -> Comparison:
     """Compute the interval of every mean. Also compute the difference of every row to the baseline.
 
@@ -122,6 +128,7 @@ def compare(
             and intervals are transformed back to points.
         paired: use the paired form, on the scale `scale`. Rows that lack one of the S seeds then have no p-value.
         percent: whether the scores are between 0 and 100.
+        tested: bool [M], True at rows that are compared with the baseline (default: all rows). The other rows have no p-value.
 
     Source: Welch (1947); Holm (1979).
     """
@@ -146,6 +153,7 @@ def compare(
         distance = np.where(welch, mean - mean[at], z - z[at])
         p = np.where(error > _ROUNDING, 2 * stdtr(degrees, -np.abs(distance) / error), np.nan)
         p[..., baseline] = np.nan
+        p[..., ~(np.ones(p.shape[-1], bool) if tested is None else tested)] = np.nan
         margin = np.where(np.isnan(p), np.nan, stdtrit(degrees, 1 - ALPHA / 2) * error)
         pooled_margin = stdtrit(pooled[1], 1 - ALPHA / 2)[..., None] * np.sqrt(pooled[0][..., None] / n)
         of_mean = np.where(own, stdtrit(n - 1, 1 - ALPHA / 2) * np.sqrt(sides), pooled_margin)

@@ -17,6 +17,7 @@ from .sentences import MIN_SENTENCES, random_seed
 
 NOT_RUN, NOT_SCORED = "not run", "not scored"
 NO_BASELINE = "no score of the baseline"
+OTHER_INPUTS = "not compared"
 NOT_MEASURED = "not measured"
 NOT_FINITE = "not finite"
 
@@ -127,7 +128,9 @@ def _difference_cell(report: Report, row: Row, part: str, metric: str, digits: i
         return NOT_SCORED if row.runs else NOT_RUN
     if row.name == report.baseline:
         return "baseline"
-    return NO_BASELINE if score.difference is None else difference_text(score.difference, digits)
+    if score.difference is None:
+        return OTHER_INPUTS if row.name in report.not_compared else NO_BASELINE
+    return difference_text(score.difference, digits)
 
 
 def difference_text(difference: Difference, digits: int = 1) -> str:
@@ -333,8 +336,13 @@ def notes(report: Report, full: bool = False) -> list[str]:
         found.append(
             f"‡: decoding requested output lengths ({', '.join(sources)}); rows without this mark had no requested lengths"
         )
-    if oracles := [row.name for row in report.rows if any(run.settings.get("order_source") == ORACLE for run in row.runs)]:
-        found.append(f"reorderings of {join(oracles)}: {ORACLE}; do not compare these rows with other rows")
+    if oracles := [row.name for row in report.rows if "order" in row.read_from_references]:
+        found.append(f"reorderings of {join(oracles)}: {ORACLE}")
+    if report.not_compared:
+        found.append(
+            f"{OTHER_INPUTS}: decoding read other properties of the references (length or order) than decoding with "
+            f"{report.baseline}, so the row is compared neither with {report.baseline} nor with the best"
+        )
     if report.published:
         figures = report.published
         ours = "are the same as in this table" if figures.same_task else "are not the same as in this table"
