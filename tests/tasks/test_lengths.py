@@ -364,6 +364,29 @@ def test_a_model_that_reads_no_length_needs_a_source_of_lengths(option, value, g
     assert isinstance(validating("sinusoidal", **{**needed, option: value}).sequence_generator.model, LengthEnsemble)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("length_from", "source"), ("length_ratio", 1.2), ("length_eos", "min"), ("segments_forced", "a")]
+)
+def test_training_without_decoding_refuses_options_of_decoding(option, value, validating):
+    task = validating("ldpe", eval_bleu=False, **{option: value})
+    name = option.replace("_", "-")
+    message = refusal(lambda: task.begin_epoch(1, None))
+    assert f" --{name} {value}: no effect" in message and message.endswith(f"Remove --{name}, or add --eval-bleu.")
+
+
+def test_training_without_options_of_decoding_begins(validating):
+    validating("ldpe", eval_bleu=False, length_noise=2).begin_epoch(1, None)
+    validating("ldpe", length_from="source", length_eos="min").begin_epoch(1, None)
+
+
+@pytest.mark.parametrize("beam", [0, -1])
+def test_beam_search_needs_a_beam(beam, validating):
+    task = validating("t5", eval_bleu=False)
+    assert refusal(lambda: task.build_generator([], Namespace(beam=beam))) == (
+        f"fairseq_posenc: --beam {beam}: not allowed. Expected at least 1. Increase --beam."
+    )
+
+
 def test_validation_refuses_predicted_tokens_for_a_model_that_counts_characters(validating):
     line = refusal(lambda: validating("ldpe:unit=char", length_from="predictor"))
     assert "the predictor counts tokens, but the model counts characters (unit=char)" in line

@@ -10,7 +10,16 @@ from torch import Tensor
 
 from ...core import Refusal
 from ..generation.lengths import OutputLengths, with_smallest_remaining
+from ..generation.options import OutputLengthConfig, SegmentConfig
 from ..generation.segments import ForcedSegments
+
+#: options of decoding, which a training run reads only for --eval-bleu
+_DECODING = {
+    "length_from": OutputLengthConfig.length_from,
+    "length_ratio": OutputLengthConfig.length_ratio,
+    "length_eos": OutputLengthConfig.length_eos,
+    "segments_forced": SegmentConfig.segments_forced,
+}
 
 
 class OutputLengthTask(TranslationTask):
@@ -39,8 +48,16 @@ class OutputLengthTask(TranslationTask):
         self.lengths.require_lines(len(self.datasets[split]), split)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
+        """Prepare a training epoch. Raise Refusal for options of decoding if the training run decodes nothing."""
         super().begin_epoch(epoch, model)
         self.lengths.epoch = epoch
+        for name, default in _DECODING.items() if not self.cfg.eval_bleu else ():
+            value, option = getattr(self.cfg, name), "--" + name.replace("_", "-")
+            if str(value) != str(default):
+                raise Refusal(
+                    f"{option} {value}: no effect, because training without --eval-bleu decodes nothing. Expected an option of "
+                    f"training. Remove {option}, or add --eval-bleu."
+                )
 
     def train_step(self, sample: dict[str, Any], *args: Any, **kwargs: Any) -> tuple:
         self.lengths.add_reference(sample, noisy=True)
@@ -51,6 +68,8 @@ class OutputLengthTask(TranslationTask):
         return super().valid_step(sample, *args, **kwargs)
 
     def build_generator(self, models: list[Any], args: Namespace, *rest: Any, **kwargs: Any) -> Any:
+        if getattr(args, "beam", 1) < 1:
+            raise Refusal(f"--beam {args.beam}: not allowed. Expected at least 1. Increase --beam.")
         for model in models:  # for validation, fairseq builds the generator before `build_model` of this class adds the model
             self.lengths.add_model(model)
         if not self.cfg.eval_bleu:  # otherwise, `build_model` builds the generator
