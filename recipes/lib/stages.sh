@@ -62,22 +62,30 @@ run_stages() { # FUNCTION: compare the settings of all stages, then run the want
   run_phases "$1"
 }
 
+training_runs=0 training_run=0 # number of training runs of this recipe, and index of the current one, from 1
+
 stage() { # STAGE FOLDER NAME SETTINGS COMMAND...: run a step of a stage, or compare its settings. SETTINGS are names of options
-  local belongs_to=$1 folder=$2 name=$3 stamp=$2/.$3.done
+  local belongs_to=$1 folder=$2 name=$3 stamp=$2/.$3.done count=''
   stage_settings=$4
   [[ -z $METHOD_CODE || ! $1 =~ ^(train|decode|score)$ ]] || stage_settings+=" METHOD_CODE"
   shift 4
   if [[ -n $comparing ]]; then
+    [[ $belongs_to != train ]] || ! in_share train "$folder" || ((training_runs += 1))
     [[ -z $independent ]] || folder=$stamp
     [[ ! -e $stamp ]] || compare_settings "$belongs_to" "$stamp" "$folder"
   elif ! wants "$belongs_to" || ! in_phase "$belongs_to" || ! in_share "$belongs_to" "$folder"; then
     return 0
   elif [[ -z $DRY_RUN && -e $stamp ]]; then
+    [[ $belongs_to != train ]] || ((training_run += 1))
     say "$folder $name: done before"
   elif [[ $phase == decode || $phase == score ]]; then
     start_job "$folder $name" do_stage "$folder" "$stamp" "$@"
   else
-    say "$folder $name"
+    if [[ $belongs_to == train ]]; then
+      ((training_run += 1))
+      ((training_runs < 2)) || count=" ($training_run of $training_runs)"
+    fi
+    say "$folder $name$count"
     do_stage "$folder" "$stamp" "$@"
   fi
 }

@@ -4,6 +4,9 @@
 train() { # FOLDER --max-update|--max-epoch NUMBER OPTION...: train. The user's TRAIN_OPTIONS are added after OPTION...
   local folder=$1 limit=$2 number=$3 reached=0 more
   shift 3
+  training_limit=$limit training_number=$number may_stop_early=''
+  [[ " $* $TRAIN_OPTIONS " != *" --patience"* ]] || may_stop_early='at most '
+  [[ " $TRAIN_OPTIONS " != *" --max-"@(update|epoch)* ]] || training_limit=unknown
   need prepare "$data/.preprocess.done"
   read -rd '' -ra more <<<"$TRAIN_OPTIONS" || true
   if [[ -z $DRY_RUN ]] && ((NODE_RANK == 0)); then
@@ -36,11 +39,28 @@ require_checkpoints() { # fail if a training run of UPDATES updates writes fewer
       "$((UPDATES / SAVE_UPDATES - 1)). Reduce SAVE_UPDATES."
 }
 
+# how the current training run ends: --max-update or --max-epoch, and its number. "at most " if the run may stop earlier
+training_limit=unknown training_number=0 may_stop_early=''
+
 progress() { # [FILE]: read fairseq's log. Print progress, warnings and errors. Write the reasons of a failure to FILE
-  local line numbers='loss=([^ ,]+).*wps=([^ ,]+).*num_updates=([^ ,]+)'
+  local line loss speed updates total wall first='' begin numbers='loss=([^ ,]+).*wps=([^ ,]+).*num_updates=([^ ,]+)'
   while IFS= read -r line; do
     if [[ $line =~ $numbers ]]; then # fairseq writes a million as 1e+06
-      LC_ALL=C printf -v line '  update %.0f, loss %s, %.0f tokens/s' "${BASH_REMATCH[3]}" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
+      loss=${BASH_REMATCH[1]}
+      LC_ALL=C printf -v speed %.0f "${BASH_REMATCH[2]}"
+      LC_ALL=C printf -v updates %.0f "${BASH_REMATCH[3]}"
+      total=''
+      if [[ $training_limit == --max-update ]]; then
+        total=$training_number
+      elif [[ $training_limit == --max-epoch && $line =~ epoch\ [0-9]+:\ +[0-9]+\ /\ ([0-9]+)\  ]]; then
+        total=$((training_number * BASH_REMATCH[1]))
+      fi
+      wall=''
+      [[ ! $line =~ ,\ wall=([0-9]+) ]] || wall=${BASH_REMATCH[1]}
+      if [[ -z $first ]]; then first=$updates begin=$wall; fi
+      line="  update $updates${total:+ of $total}, loss $loss, $speed tokens/s"
+      [[ -z $total || -z $wall || -z $begin ]] || ((updates <= first || updates > total)) ||
+        line+=", $may_stop_early$(duration $(((total - updates) * (wall - begin) / (updates - first)))) left"
       say "$line"
     elif [[ $line == *" | WARNING | "* || $line == *" | ERROR | "* ]]; then
       echo "$line"
@@ -48,4 +68,14 @@ progress() { # [FILE]: read fairseq's log. Print progress, warnings and errors. 
       echo "$line" >>"$1" # not only in the log, because the log may be on a full disk
     fi
   done
+}
+
+duration() { # SECONDS: print a duration, rounded up
+  if (($1 < 60)); then
+    echo "$1 s"
+  elif (($1 < 3600)); then
+    echo "$((($1 + 59) / 60)) min"
+  else
+    echo "$(($1 / 3600)) h $(($1 % 3600 / 60)) min"
+  fi
 }

@@ -294,6 +294,30 @@ def begun(tmp_path):
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("limit", "options", "ends"),
+    [
+        ("--max-update 400", "", [" of 400", " of 400, 15 s left", " of 400, 0 s left"]),
+        ("--max-epoch 50", "", [" of 5000", " of 5000, 5 min left", " of 5000, 4 min left"]),
+        ("--max-epoch 5000", "", [" of 500000", " of 500000, 6 h 56 min left", " of 500000, 6 h 56 min left"]),
+        ("--max-update 400", "--patience 3", [" of 400", " of 400, at most 15 s left", " of 400, at most 0 s left"]),
+        ("--max-update 400", "--max-update 9000", ["", "", ""]),  # the user's option has precedence
+    ],
+)
+def test_progress_estimates_the_time_that_is_left(begun, limit, options, ends):
+    """With 20 updates per second."""
+    log = "".join(
+        f"epoch {1 + updates // 101:03}: {updates % 100 or 100:6} / 100 loss=5, wps=10, num_updates={updates}, lr=1, wall={30 + updates // 20}\n"
+        for updates in (20, 100, 400)
+    )
+    script = TRAINING.replace("echo launched", 'progress <<<"$LOG"').replace("--max-update 10", limit)
+    found = bash(
+        script.replace("TRAIN_OPTIONS=", f"TRAIN_OPTIONS='{options}'"), OUT=str(begun), COLOUR="red", BIN=str(BIN), LOG=log
+    )
+    lines = [line for line in found.stdout.splitlines() if "update " in line]
+    assert [re.sub(r".*update \d+|, loss 5, 10 tokens/s", "", line) for line in lines] == ends, found
+
+
 def test_a_training_continues_with_its_own_settings_only(begun):
     refused = bash(TRAINING, OUT=str(begun), COLOUR="blue", BIN=str(BIN))
     assert refused.returncode == 1 and "(COLOUR=red, now blue)" in refused.stderr and (begun / "checkpoint_last.pt").exists()
@@ -433,7 +457,7 @@ def test_rows_are_decoded_at_the_same_time_and_print_one_after_the_other(tmp_pat
     done = rows(tmp_path, PARALLEL="3", MEET="7")  # 4 trainings and 3 decodings
     assert done.returncode == 0 and done.stderr == "", done.stdout + done.stderr
     lines = [re.sub(r"^\[.*?\] ", "", line).replace(f"{tmp_path}/", "") for line in done.stdout.splitlines()]
-    assert lines[:4] == [f"{row} train" for row in "abcd"]
+    assert lines[:4] == [f"{row} train ({number} of 4)" for number, row in enumerate("abcd", 1)]
     decoded, scored = lines[4:28], lines[28:]
     assert {tuple(decoded[at + 1 : at + 3]) for at in range(0, 24, 3)} == {
         (f"decoded {row}", "with a second line") for row in "abcd"

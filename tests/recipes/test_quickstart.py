@@ -133,7 +133,7 @@ def test_it_ends_with_the_table_and_shows_its_progress(uninterrupted):
         "none",
         "t5",
     ]
-    assert "not run" not in printed and re.search(r"\[ ?\d+:\d\d\]   update 50, loss ", printed)
+    assert "not run" not in printed and re.search(r"\[ ?\d+:\d\d\]   update 50 of \d+, loss ", printed)
     assert {record["updates"] for record in recipe.scores().values()} == {60}
 
 
@@ -210,7 +210,7 @@ def test_a_few_updates_are_enough(uninterrupted, tmp_path):
     """The number of updates is smaller than the interval of the log."""
     recipe = quickstart(tmp_path / "out", METHODS="none", UPDATES="3", SAVE_EVERY="2")
     printed = recipe.run()
-    assert "update 3, loss" in printed and [record["updates"] for record in recipe.scores().values()] == [3]
+    assert "update 3 of 3, loss" in printed and [record["updates"] for record in recipe.scores().values()] == [3]
 
 
 def test_architectures_and_all_of_them():
