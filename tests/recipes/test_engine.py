@@ -306,10 +306,8 @@ def begun(tmp_path):
 )
 def test_progress_estimates_the_time_that_is_left(begun, limit, options, ends):
     """With 20 updates per second."""
-    log = "".join(
-        f"epoch {1 + updates // 101:03}: {updates % 100 or 100:6} / 100 loss=5, wps=10, num_updates={updates}, lr=1, wall={30 + updates // 20}\n"
-        for updates in (20, 100, 400)
-    )
+    line = "epoch {:03}: {:6} / 100 loss=5, wps=10, num_updates={}, lr=1, wall={}\n".format
+    log = "".join(line(1 + updates // 101, updates % 100 or 100, updates, 30 + updates // 20) for updates in (20, 100, 400))
     script = TRAINING.replace("echo launched", 'progress <<<"$LOG"').replace("--max-update 10", limit)
     found = bash(
         script.replace("TRAIN_OPTIONS=", f"TRAIN_OPTIONS='{options}'"), OUT=str(begun), COLOUR="red", BIN=str(BIN), LOG=log
