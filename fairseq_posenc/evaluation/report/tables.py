@@ -59,19 +59,17 @@ def score_table(report: Report, digits: int = 1) -> Table:
     """Return the table of scores, which is the only table by default."""
     head, body = _first_columns(report)
     ranks = {}
-    for part in report.parts:
-        for metric, name in report.metrics(part).items():
-            head.append(f"{part} {name}")
-            for i, (row, cells) in enumerate(zip(report.rows, body)):
-                score = report.score(row.name, part, metric)
-                if score is not None and score.rank:
-                    ranks[i, len(cells)] = score.rank
-                cells.append(_score(score, len(row.runs), report.digits(part, metric, digits)))
-            published = report.published
-            if published and (published.part, published.metric) == (part, metric):
-                head.append(f"published {part} {name}")
-                for row, cells in zip(report.rows, body):
-                    cells.append(f"{published.figures[row.name]:g}" if row.name in published.figures else "")
+    for (part, metric), column in report.columns.items():
+        head.append(f"{part} {column.name}")
+        for i, (row, cells) in enumerate(zip(report.rows, body)):
+            score = column.scores.get(row.name)
+            ranks[i, len(cells)] = score.rank if score else ""
+            cells.append(_score(score, len(row.runs), report.digits(part, metric, digits)))
+        published = report.published
+        if published and (published.part, published.metric) == (part, metric):
+            head.append(f"published {part} {column.name}")
+            for row, cells in zip(report.rows, body):
+                cells.append(f"{published.figures[row.name]:g}" if row.name in published.figures else "")
     return Table("Scores", head, body, "scores", conclusions(report, digits), ranks, _caption(report))
 
 
@@ -112,14 +110,15 @@ def _first_columns(report: Report) -> tuple[list[str], list[list[str]]]:
 # --- differences ---
 
 
+def _by_column(report: Report, cell: Callable[[Row, str, str], str]) -> tuple[list[str], list[list[str]]]:
+    """Return head and body of a table with one column per test set and metric. `cell` returns the text of one cell."""
+    head = ["method", *(f"{part} {column.name}" for (part, _), column in report.columns.items())]
+    return head, [[row.title, *(cell(row, *key) for key in report.columns)] for row in report.rows]
+
+
 def _differences(report: Report, digits: int) -> Table:
-    head, body = ["method"], [[row.title] for row in report.rows]
-    for part in report.parts:
-        for metric, name in report.metrics(part).items():
-            head.append(f"{part} {name}")
-            for row, cells in zip(report.rows, body):
-                cells.append(_difference_cell(report, row, part, metric, report.digits(part, metric, digits)))
-    return Table(f"Difference to {report.baseline}", head, body, text=conclusions(report, digits))
+    table = _by_column(report, lambda row, *key: _difference_cell(report, row, *key, report.digits(*key, digits)))
+    return Table(f"Difference to {report.baseline}", *table, text=conclusions(report, digits))
 
 
 def _difference_cell(report: Report, row: Row, part: str, metric: str, digits: int) -> str:
@@ -166,21 +165,20 @@ def conclusions(report: Report, digits: int = 1) -> list[str]:
 
 def _conclusion(report: Report, part: str, metric: str, digits: int) -> str:
     column = report.columns[part, metric]
-    name = column.name
+    start = f"{part} {column.name}"
     compared = {row.name: score.difference for row in report.rows if (score := column.scores.get(row.name)) and score.difference}
     if not compared:
         lacking = column.scores and report.baseline not in column.scores
-        return f"{part} {name}: {report.baseline} has no score, so no row can be compared with it." if lacking else ""
+        return f"{start}: {report.baseline} has no score, so no row can be compared with it." if lacking else ""
     differing = {row: difference for row, difference in compared.items() if difference.differs}
     known = [difference for difference in compared.values() if difference.known]
-    start = f"{part} {name}"
     if not known:
         return f"{start}: {_unknown(report, compared.values())}, so no row can be compared with {report.baseline}."
     if not differing:
         text = f"{start}: no row differs from {report.baseline}"
     elif len(differing) <= _NAMED:
         verb = "differs" if len(differing) == 1 else "differ"
-        rows = [f"{row} ({in_words(difference, name, digits)})" for row, difference in differing.items()]
+        rows = [f"{row} ({in_words(difference, column.name, digits)})" for row, difference in differing.items()]
         text = f"{start}: {'; '.join(rows)} {verb} from {report.baseline}"
     else:
         above = sum(difference.mean > 0 for difference in differing.values())
@@ -219,13 +217,9 @@ def _seeds(differences: list[Difference]) -> str:
 
 
 def _sentence_tests(report: Report) -> Table:
-    head, body = ["method"], [[row.title] for row in report.rows]
-    for part in report.parts:
-        for metric, name in report.metrics(part).items():
-            head.append(f"{part} {name}")
-            for row, cells in zip(report.rows, body):
-                p = report.sentence_tests.get((row.name, part, metric), {})
-                cells.append("baseline" if row.name == report.baseline else ", ".join(map(p_text, p.values())) or "not tested")
+    tests = {key: ", ".join(map(p_text, p.values())) for key, p in report.sentence_tests.items()}
+    tests |= {(report.baseline, *key): "baseline" for key in report.columns}
+    table = _by_column(report, lambda row, *key: tests.get((row.name, *key)) or "not tested")
     options = report.options
     samples = f"{options.samples:,} {'trials' if options.test == RANDOMIZATION else 'samples'}"
     seed = random_seed()
@@ -234,7 +228,7 @@ def _sentence_tests(report: Report) -> Table:
         f"two-sided {TESTS[options.test]} ({samples}, random seed {'none' if seed is None else seed}), "
         "corrected by Holm over the rows. It does not cover the variance over training seeds."
     ]
-    return Table("Tests over sentences", head, body, text=text)
+    return Table("Tests over sentences", *table, text=text)
 
 
 # --- training and lengths ---
@@ -286,7 +280,7 @@ def _values(values: Values | None, runs: int, digits: int) -> str:
 
 def _lengths(report: Report, digits: int) -> list[Table]:
     found = []
-    for part, lengths in report.lengths.items():
+    for number, (part, lengths) in enumerate(report.lengths.items(), 1):
         head = ["method", *(f"{lengths.names[i]} words (n = {lengths.sentences[i]})" for i in lengths.shown)]
         body = [
             [
@@ -300,9 +294,9 @@ def _lengths(report: Report, digits: int) -> list[Table]:
             ]
             for row in report.rows
         ]
-        found.append(Table(f"BLEU by source length: {part}", head, body))
-    if found:
-        found[-1] = replace(found[-1], figure="length", caption=f"BLEU by the number of source words. {_LINES}")
+        figure = "length" if number == len(report.lengths) else None  # one plot, after the last table
+        caption = f"BLEU by the number of source words. {_LINES}"
+        found.append(Table(f"BLEU by source length: {part}", head, body, figure, caption=caption))
     return found
 
 
