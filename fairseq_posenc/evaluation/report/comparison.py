@@ -292,16 +292,15 @@ def make_report(
         for (part, metric), more in elsewhere.items()
     }
     if options.order == "score":
-        rows = _by_score(rows, columns[parts[0], next(iter(METRICS))])
+        scores = columns[parts[0], next(iter(METRICS))].scores
+        rows = sorted(rows, key=lambda row: -scores[row.name].values.mean if row.name in scores else np.inf)
     unused = bool(variance.source) and not any(elsewhere.values())
-    published = _by_row(published, rows)
-    found = Report(rows, parts, columns, baseline.name, options, published, {}, {}, variance.source, unused)
-    if not options.sentences:
-        return found
-    found.lengths.update({part: lengths for part in parts if (lengths := _lengths(rows, part))})
-    for part in parts:
-        found.sentence_tests.update(_sentence_tests(rows, part, list(found.metrics(part)), baseline, options))
-    return found
+    report = Report(rows, parts, columns, baseline.name, options, _by_row(published, rows), {}, {}, variance.source, unused)
+    for part in parts if options.sentences else ():
+        if lengths := _lengths(rows, part):
+            report.lengths[part] = lengths
+        report.sentence_tests.update(_sentence_tests(rows, part, list(report.metrics(part)), baseline, options))
+    return report
 
 
 def _by_row(published: Published | None, rows: list[Row]) -> Published | None:
@@ -344,12 +343,6 @@ def _only_method(specs: Mapping[str, str]) -> str | None:
     """Return the name of the method if encoder and decoder have this method only, and cross-attention has no method."""
     names = {spec.partition(":")[0].strip() for site, spec in specs.items() if site != "cross"}
     return names.pop() if len(names) == 1 and specs["cross"] == "none" and "+" not in "".join(specs.values()) else None
-
-
-def _by_score(rows: list[Row], column: Column) -> list[Row]:
-    """Sort the rows by score in descending order. Rows without a score are last."""
-    scores = {name: score.values.mean for name, score in column.scores.items()}
-    return sorted(rows, key=lambda row: -scores.get(row.name, -np.inf))
 
 
 # --- scores over seeds ---
@@ -405,8 +398,9 @@ def _with_scores(runs: Mapping[Path, Record], variance: SeedVariance, part: str,
 def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _Others, seed_test: str) -> Column:
     percent = metric in METRICS  # TER has no upper limit
     limits = (0, 100) if percent else (0 if metric == others.TER else -np.inf, np.inf)
-    smaller = _smaller_is_better(rows, part, metric)
     run = [(row, values) for row in rows if (values := row.score(part, metric)) is not None]
+    scored = [record.parts[part].others for row in rows for record in row.runs if part in record.parts]
+    smaller = any(found[metric].smaller_is_better for found in scored if metric in found)
     seeds = sorted({seed for _, values in run for seed in values.by_seed})
     scores = _matrix([[values.by_seed.get(seed, np.nan) for seed in seeds] for _, values in run])
     scale = statistics.choose_scale(np.nanmean(scores, -1)) if percent else statistics.POINTS
@@ -440,11 +434,6 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
         low, high = (ends[i].clip(*limits) for ends in (over_all.low, over_all.high))
         found[row.name] = Score(values, _number(low), _number(high), difference, rank if alike[i] and alike.sum() > 1 else "")
     return Column(METRICS.get(metric) or others.title(metric), found, spread, smaller)
-
-
-def _smaller_is_better(rows: list[Row], part: str, metric: str) -> bool:
-    scored = [run.parts[part] for row in rows for run in row.runs if part in run.parts]
-    return any(scores.others[metric].smaller_is_better for scores in scored if metric in scores.others)
 
 
 def _difference(found: statistics.Comparison, i: int, baseline: int, tested: statistics.Comparison) -> Difference:
@@ -531,20 +520,20 @@ def _sentence_tests(
 
 def _lengths(rows: list[Row], part: str) -> Lengths | None:
     """Return BLEU by source length, or None if no run has source lengths."""
-    counted = [
-        (row.name, run.seed, sentences) for row in rows for run in row.runs if (sentences := sentence_statistics(run, part))
-    ]
-    counted = [(name, seed, sentences) for name, seed, sentences in counted if sentences.source_words]
+    counted = {
+        (row.name, run.seed): sentences
+        for row in rows
+        for run in row.runs
+        if (sentences := sentence_statistics(run, part)) and sentences.source_words
+    }
     if not counted:
         return None
-    buckets = buckets_up_to(max(max(sentences.source_words) for _, _, sentences in counted))
-    found: dict[str, dict[int, list[tuple[int, float | None]]]] = {}
-    for name, seed, sentences in counted:
-        found.setdefault(name, {})[seed] = bleu_by_length(sentences, buckets)
-    numbers = [number for number, _ in next(iter(next(iter(found.values())).values()))]
+    buckets = buckets_up_to(max(max(sentences.source_words) for sentences in counted.values()))
+    found = {key: bleu_by_length(sentences, buckets) for key, sentences in counted.items()}
+    numbers = [number for number, _ in next(iter(found.values()))]
 
     def values(row: Row, i: int) -> Values | None:
-        by_seed = {seed: bleu[i][1] for seed, bleu in found.get(row.name, {}).items() if bleu[i][1] is not None}
+        by_seed = {seed: bleu[i][1] for (name, seed), bleu in found.items() if name == row.name and bleu[i][1] is not None}
         return Values(by_seed) if by_seed and numbers[i] >= MIN_SENTENCES else None
 
     shown = {row.name: [values(row, i) for i in range(len(buckets))] for row in rows}
@@ -560,7 +549,9 @@ def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
     An expected spec without runs also has a row. Runs with the same options are in one row, even if their specs are written
     differently. Raise PositionError if an expected spec is invalid, or if runs with different options have the same row name.
     """
-    groups = _groups(records)
+    groups: dict[Any, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        groups.setdefault(identity(record), []).append(record)
     names = {key: _name(runs, expected) for key, runs in groups.items()}
     same = [name for name in names.values() if list(names.values()).count(name) > 1]
     if same:
@@ -568,29 +559,15 @@ def make_rows(records: list[Record], expected: Sequence[str]) -> list[Row]:
             f"{shorten(same[0])}: runs with different options (signature). Expected the same options. Move some of the runs to "
             "another folder."
         )
-    rows: dict[Any, Row] = {}
+    specs_of: dict[Any, str] = {}
     for spec in expected:
-        key = _find(spec, names)
-        if key is None:
-            specs = sites_of(spec)
-            rows.setdefault(spec_key(spec), Row(describe(specs), [], _reconstructed(specs)))
-        else:
-            rows.setdefault(key, _row(names[key], groups[key]))
-    for key in sorted(groups, key=names.__getitem__):
-        rows.setdefault(key, _row(names[key], groups[key]))
-    return list(rows.values())
-
-
-def _row(name: str, runs: list[Record]) -> Row:
-    ended, unfinished = ([run for run in runs if run.unfinished is wanted] for wanted in (False, True))
-    return Row(name, ended, _reconstructed(runs[0].method), unfinished)
-
-
-def _groups(records: list[Record]) -> dict[Any, list[Record]]:
-    groups: dict[Any, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.seed):
-        groups.setdefault(identity(record), []).append(record)
-    return groups
+        specs_of.setdefault(_find(spec, names) or spec_key(spec), spec)
+    rows = []
+    for key in dict.fromkeys([*specs_of, *sorted(groups, key=names.__getitem__)]):
+        ended, unfinished = ([run for run in groups.get(key, ()) if run.unfinished is wanted] for wanted in (False, True))
+        specs = groups[key][0].method if key in groups else sites_of(specs_of[key])
+        rows.append(Row(names.get(key) or describe(specs), ended, _reconstructed(specs), unfinished))
+    return rows
 
 
 def _name(runs: list[Record], expected: Sequence[str]) -> str:
@@ -608,11 +585,8 @@ def _find(spec: str, names: dict[Any, str]) -> Any:
 
     If there is no such row, return the key of the row with the same options. If there is no such row either, return None.
     """
-    for key, name in names.items():
-        if name == spec:
-            return key
-    wanted = spec_key(spec)
-    return wanted if wanted in names else None
+    same = [key for key, name in names.items() if name == spec]
+    return same[0] if same else key if (key := spec_key(spec)) in names else None
 
 
 def spec_key(spec: str) -> tuple[Any, ...]:
