@@ -53,15 +53,11 @@ def compact(text: str) -> str:
     Wide tables are not readable as text even if their columns are aligned. Removing the spaces halves the size of the file.
     """
     lines = text.splitlines(keepends=True)
-    return "".join(re.sub(r"(?<=\|) +| +(?=\|)", " ", _short_rule(line)) if _is_wide_row(line) else line for line in lines)
-
-
-def _is_wide_row(line: str) -> bool:
-    return line.startswith("|") and len(line) > _WIDEST
-
-
-def _short_rule(line: str) -> str:
-    return re.sub("-{3,}", "---", line) if re.fullmatch(r"[|:\-\s]+", line) else line
+    for number, line in enumerate(lines):
+        if line.startswith("|") and len(line) > _WIDEST:
+            rule = re.sub("-{3,}", "---", line) if re.fullmatch(r"[|:\-\s]+", line) else line
+            lines[number] = re.sub(r"(?<=\|) +| +(?=\|)", " ", rule)
+    return "".join(lines)
 
 
 _NARROWEST, _WIDEST = 40, 130  # minimum width of a terminal, and maximum width of an aligned table in a file, in characters
@@ -82,14 +78,11 @@ def show(tables: Sequence[Table], notes: Sequence[str], width: int | None) -> st
     found = []
     for table in tables:
         fitting = [*_fit(replace(table, text=[]), width)]
-        found.append(markdown(fitting, ()) if len(tables) == 1 else "".join(_titled(part) for part in fitting))
+        titled = (f"## {part.title}\n\n{markdown([part], ())}" for part in fitting)
+        found.append(markdown(fitting, ()) if len(tables) == 1 else "".join(titled))
         found += [textwrap.fill(sentence, width) + "\n\n" for sentence in table.text]
     wrapped = "".join(textwrap.fill(f"* {note}", width, subsequent_indent="  ") + "\n" for note in notes)
     return "".join(found) + wrapped
-
-
-def _titled(table: Table) -> str:
-    return f"## {table.title}\n\n{markdown([table], ())}"
 
 
 def _fit(table: Table, width: int) -> Iterator[Table]:
@@ -98,7 +91,8 @@ def _fit(table: Table, width: int) -> Iterator[Table]:
         names = [cells[0] for cells in table.body]
     columns: list[int] = []
     for column in range(1, len(table.head)):
-        if columns and _width(_select(table, names, [*columns, column])) > width:
+        wider = markdown([_select(table, names, [*columns, column])], ())
+        if columns and max(map(len, wider.splitlines())) > width:
             yield _select(table, names, columns)
             columns = []
         columns.append(column)
@@ -109,10 +103,6 @@ def _select(table: Table, names: list[str], columns: list[int]) -> Table:
     body = [[name, *(cells[column] for column in columns)] for name, cells in zip(names, table.body)]
     ranks = {(i, 1 + columns.index(j)): rank for (i, j), rank in table.ranks.items() if j in columns}
     return replace(table, head=[table.head[0], *(table.head[column] for column in columns)], body=body, ranks=ranks)
-
-
-def _width(table: Table) -> int:
-    return max(map(len, markdown([table], ()).splitlines()))
 
 
 # --- LaTeX ---
@@ -173,7 +163,9 @@ def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, st
         body += [f"<h2>{escape(table.title)}</h2>", f'<div class="wide">{cells}</div>']
         body += [f"<p>{escape(sentence)}</p>" for sentence in table.text]
         if table.figure in figures:
-            body.append(f"<figure>{_inline(figures[table.figure])}<figcaption>{table.caption}</figcaption></figure>")
+            svg = figures[table.figure]
+            svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :])  # HTML needs no prolog and no namespaces
+            body.append(f"<figure>{svg}<figcaption>{table.caption}</figcaption></figure>")
     content, below = "\n".join(body), "".join(f"<li>{escape(note)}</li>\n" for note in notes)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>Report</title>\n'
@@ -181,11 +173,6 @@ def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, st
         f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>Report</h1>\n{content}\n"
         f"<h2>How these numbers were computed</h2>\n<ul>\n{below}</ul>\n</body>\n</html>\n"
     )
-
-
-def _inline(svg: str) -> str:
-    """Return an SVG text without prolog and namespaces, which are not needed inside HTML."""
-    return re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :])
 
 
 # --- numbers for programs ---
@@ -213,33 +200,34 @@ def _numbers(report: Report, row: Row) -> dict[str, Any]:
         "asked_lengths": " ".join(row.asked),
         "seeds": " ".join(str(run.seed) for run in runs) or NOT_RUN,
     }
-    for part in report.parts:
-        for metric in report.metrics(part):
-            key, score = f"{part}_{metric}", report.score(row.name, part, metric)
-            found.update(_spread(key, score.values if score else None))
-            difference = score.difference if score else None
-            if report.published and (report.published.part, report.published.metric) == (part, metric):
-                found[f"{key}_published"] = report.published.figures.get(row.name, "")
-            found |= {
-                f"{key}_low": _rounded(score and score.low),
-                f"{key}_high": _rounded(score and score.high),
-                f"{key}_rank": score.rank if score else "",
-                f"{key}_difference": _rounded(difference and difference.mean),
-                f"{key}_difference_low": _rounded(difference and difference.low),
-                f"{key}_difference_high": _rounded(difference and difference.high),
-                f"{key}_p": _rounded(difference and difference.p, 6),
-                f"{key}_holm_p": _rounded(difference and difference.holm, 6),
-                f"{key}_test": difference.test if difference else "",
-            }
-            over_sentences = report.sentence_tests.get((row.name, part, metric), {})
-            found[f"{key}_sentences_holm_p"] = " ".join(f"{p:.6g}" for p in over_sentences.values())
-    added = report.added_parameters(row)
-    found |= {"parameters": runs[0].parameters if runs else "", "parameters_added": "" if added is None else added}
-    for name in ("tokens_per_second", "training_seconds"):
-        values = row.values(lambda run, name=name: getattr(run, name))
-        found[name] = round(values.mean, 1) if values else ""
-    found["peak_memory_gib"] = "" if row.peak_memory is None else row.peak_memory
-    found |= _spread("validation_loss", row.final_loss)
+    for part, metric in report.columns:
+        key, score = f"{part}_{metric}", report.score(row.name, part, metric)
+        difference = score.difference if score else None
+        found |= _spread(key, score.values if score else None)
+        if report.published and (report.published.part, report.published.metric) == (part, metric):
+            found[f"{key}_published"] = report.published.figures.get(row.name, "")
+        over_sentences = report.sentence_tests.get((row.name, part, metric), {})
+        found |= {
+            f"{key}_low": _rounded(score and score.low),
+            f"{key}_high": _rounded(score and score.high),
+            f"{key}_rank": score.rank if score else "",
+            f"{key}_difference": _rounded(difference and difference.mean),
+            f"{key}_difference_low": _rounded(difference and difference.low),
+            f"{key}_difference_high": _rounded(difference and difference.high),
+            f"{key}_p": _rounded(difference and difference.p, 6),
+            f"{key}_holm_p": _rounded(difference and difference.holm, 6),
+            f"{key}_test": difference.test if difference else "",
+            f"{key}_sentences_holm_p": " ".join(f"{p:.6g}" for p in over_sentences.values()),
+        }
+    speed, seconds = (row.values(lambda run, name=name: getattr(run, name)) for name in ("tokens_per_second", "training_seconds"))
+    found |= {
+        "parameters": runs[0].parameters if runs else "",
+        "parameters_added": _rounded(report.added_parameters(row)),
+        "tokens_per_second": _rounded(speed and speed.mean, 1),
+        "training_seconds": _rounded(seconds and seconds.mean, 1),
+        "peak_memory_gib": "" if row.peak_memory is None else row.peak_memory,
+        **_spread("validation_loss", row.final_loss),
+    }
     for part, lengths in report.lengths.items():
         for i in lengths.shown:
             found |= _spread(f"{part}_bleu_{lengths.names[i]}", lengths.rows[row.name][i])
