@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...plotting.style import Plot, add_legend, label_text, line_style, new_figure, render
 from .comparison import Lengths, Report, Row, Score, Values
@@ -24,10 +24,8 @@ MOST_LINES = 20  # maximum number of lines in one plot
 def draw_plots(report: Report) -> dict[str, Plot]:
     """Return the plots by name, without plots for which data is missing. The plots that compare rows need at least two rows."""
     plots = {"scores": _scores, "learning": _learning, "length": _length}
-    if len(_shown(report)) < 2:
-        plots = {"learning": _learning}
-    found = {name: render(name, functools.partial(plot, report)) for name, plot in plots.items()}
-    return {name: plot for name, plot in found.items() if plot is not None}
+    names = plots if len(_shown(report)) > 1 else ("learning",)
+    return {name: plot for name in names if (plot := render(name, functools.partial(plots[name], report))) is not None}
 
 
 def _shown(report: Report) -> list[tuple[int, Row]]:
@@ -56,8 +54,9 @@ def _scores(report: Report) -> Figure:
     figure, axes = new_figure(_PANEL * across, len(lines) * (0.9 + edges[-1]), len(lines), across, sharey=True)
     for axis in [axis for panels, line in zip(lines, axes) for axis in line[len(panels) :]]:
         axis.set_visible(False)
+    middles = [(low + high) / 2 for low, high in pairwise(edges)]
     for axis, (part, metric, name) in [panel for line in zip(axes, lines) for panel in zip(*line)]:
-        for middle, (index, row) in zip(_middles(edges), rows):
+        for middle, (index, row) in zip(middles, rows):
             score = report.score(row.name, part, metric)
             if score is not None:
                 _dot(axis, middle, score, line_style(index)["color"], row.name == report.baseline)
@@ -65,30 +64,17 @@ def _scores(report: Report) -> Figure:
                     axis.axvline(score.values.mean, color="#999999", linewidth=0.8, zorder=0)
         better = " (smaller is better)" if report.columns[part, metric].smaller_is_better else ""
         axis.set_title(label_text(f"{part}: {name}{better}"), loc="left")
-        _name_rows(axis, rows, edges)
+        axis.set(yticks=middles, yticklabels=[label_text(row.title) for _, row in rows], ylim=(edges[-1], 0))
+        axis.tick_params(axis="y", length=0)
         axis.margins(x=0.08)
-    figure.set_figwidth(_PANEL * across + _width_of_names(figure, axes[0][0]))
+    names = [label.get_window_extent(figure.canvas.get_renderer()).width for label in axes[0][0].get_yticklabels()]
+    figure.set_figwidth(_PANEL * across + max(names) / figure.dpi + 0.3)
     return figure
 
 
 def _edges(rows: Sequence[Row]) -> list[float]:
     """Return the vertical boundaries of the rows in inches. A row is higher if its name has several lines."""
     return list(accumulate((_ROW + _LINE * label_text(row.title).count("\n") for row in rows), initial=0.0))
-
-
-def _middles(edges: Sequence[float]) -> list[float]:
-    return [(low + high) / 2 for low, high in pairwise(edges)]
-
-
-def _name_rows(axis: Axes, rows: Sequence[tuple[int, Row]], edges: Sequence[float]) -> None:
-    axis.set_yticks(_middles(edges), [label_text(row.title) for _, row in rows])
-    axis.set_ylim(edges[-1], 0)
-    axis.tick_params(axis="y", length=0)
-
-
-def _width_of_names(figure: Figure, axis: Axes) -> float:
-    names = [label.get_window_extent(figure.canvas.get_renderer()).width for label in axis.get_yticklabels()]
-    return max(names) / figure.dpi + 0.3
 
 
 def _dot(axis: Axes, place: float, score: Score, colour: str, baseline: bool) -> None:
@@ -125,12 +111,11 @@ def _learning(report: Report) -> Figure | None:
         axis.plot(updates, means, label=label_text(row.title + stopped), markersize=3.5, markevery=marked, **style)
         if stopped:
             axis.plot(updates[-1:], means[-1:], "x", color=style["color"], markersize=11, markeredgewidth=2)
-        if any(values.sd is not None for values in losses):
+        if _spreads(losses):
             spread = [values.sd or 0 for values in losses]
             low, high = [m - s for m, s in zip(means, spread)], [m + s for m, s in zip(means, spread)]
             axis.fill_between(updates, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    axis.set_xlabel("updates")
-    axis.set_ylabel("validation loss")
+    axis.set(xlabel="updates", ylabel="validation loss")
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     add_legend(figure, axis)
     return figure
@@ -167,27 +152,22 @@ def _places(lengths: Lengths) -> list[int]:
     return [i for i in lengths.shown if lengths.sentences[i] >= MIN_SENTENCES]
 
 
-def _name_lengths(axis: Axes, report: Report, part: str, ticks: Sequence[float]) -> None:
-    lengths = report.lengths[part]
-    axis.set_xticks(ticks, [f"{lengths.names[i]}\nn = {lengths.sentences[i]:,}" for i in _places(lengths)])
-    axis.set_title(label_text(part), loc="left")
-    axis.set_xlabel("source words")
-
-
 def _length_axis(axis: Axes, report: Report, part: str) -> None:
     lengths, rows = report.lengths[part], _lines(report)
     places = _places(lengths)
     for nth, (index, row) in enumerate(rows):
         found = [(place, values) for place, i in enumerate(places) if (values := lengths.rows[row.name][i]) is not None]
-        shift = min(0.03, 0.4 / len(rows)) * (nth - (len(rows) - 1) / 2) if _spreads(value for _, value in found) else 0
+        spreads = _spreads(values for _, values in found)
+        shift = min(0.03, 0.4 / len(rows)) * (nth - (len(rows) - 1) / 2) if spreads else 0
         x, y = [place + shift for place, _ in found], [values.mean for _, values in found]
         axis.plot(x, y, markersize=5, label=label_text(row.title), **line_style(index))
-        if _spreads(value for _, value in found):
+        if spreads:
             errors = [values.sd or 0 for _, values in found]
             axis.errorbar(x, y, yerr=errors, fmt="none", color=line_style(index)["color"], capsize=2.5, linewidth=1)
-    _name_lengths(axis, report, part, range(len(places)))
-    axis.set_ylabel("BLEU")
+    axis.set_xticks(range(len(places)), [f"{lengths.names[i]}\nn = {lengths.sentences[i]:,}" for i in places])
+    axis.set_title(label_text(part), loc="left")
+    axis.set(xlabel="source words", ylabel="BLEU")
 
 
-def _spreads(values: Sequence[Values] | Any) -> bool:
+def _spreads(values: Iterable[Values]) -> bool:
     return any(value.sd is not None for value in values)
