@@ -14,7 +14,7 @@ from ...common.messages import join, shorten
 from ...core import PositionError
 from ...plotting.style import add_legend, label_text, line_style, new_figure
 from ..report.records import conditions, label, require_comparable
-from ..report.sentences import MIN_SENTENCES, Bucket, bucket_name, buckets_up_to, random_seed, sentence_test
+from ..report.sentences import MIN_SENTENCES, Bucket, bucket_name, buckets_up_to, in_bucket, random_seed, sentence_test
 from ..report.statistics import ALPHA, holm
 from ..scoring.record import FILE, Record, read
 from ..scoring.sentences import SentenceStatistics, corpus_score
@@ -46,9 +46,8 @@ def select(statistics: SentenceStatistics, first: int, last: int | None) -> Sent
 
     If `last` is None, there is no maximum.
     """
-    lengths = statistics.source_words or []
-    kept = [n for n, words in enumerate(lengths) if max(words, 1) >= first and (last is None or words <= last)]
-    pick = [[rows[number] for number in kept] for rows in (statistics.bleu, statistics.chrf, lengths)]
+    kept = in_bucket(statistics.source_words, (first, last))
+    pick = [[rows[number] for number in kept] for rows in (statistics.bleu, statistics.chrf, statistics.source_words)]
     return SentenceStatistics(*pick)
 
 

@@ -16,7 +16,7 @@ from ...core import PositionError
 from ..scoring.lengths import WITHIN, Lengths
 from ..scoring.sentences import SentenceStatistics, corpus_score
 from .formats import csv_text
-from .sentences import bucket_name, buckets_up_to
+from .sentences import bucket_name, buckets_up_to, in_bucket
 from .tables import Table
 
 if TYPE_CHECKING:
@@ -90,10 +90,9 @@ class Decoding:
     def buckets(self) -> Iterator[tuple[str, list[int]]]:
         """Yield the name of each bucket of source lengths, and the indices of its sentences."""
         words = self.statistics.source_words or []
-        for first, last in buckets_up_to(max(words, default=0)):
-            rows = [row for row, n in enumerate(words) if max(n, 1) >= first and (last is None or n <= last)]
-            if rows:
-                yield bucket_name((first, last)), rows
+        for bucket in buckets_up_to(max(words, default=0)):
+            if rows := in_bucket(words, bucket):
+                yield bucket_name(bucket), rows
 
 
 def load(folders: list[Path]) -> list[Decoding]:

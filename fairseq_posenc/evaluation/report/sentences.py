@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -140,11 +141,13 @@ def bucket_name(bucket: Bucket) -> str:
 def bleu_by_length(sentences: SentenceStatistics, buckets: list[Bucket]) -> list[tuple[int, float | None]]:
     """Return (number of sentences, BLEU) for every bucket, or an empty list if the source lengths are unknown."""
     found = []
-    for first, last in buckets if sentences.source_words else ():
-        inside = [
-            row
-            for row, words in zip(sentences.bleu, sentences.source_words)
-            if max(words, 1) >= first and (last is None or words <= last)
-        ]
+    for bucket in buckets if sentences.source_words else ():
+        inside = [sentences.bleu[index] for index in in_bucket(sentences.source_words, bucket)]
         found.append((len(inside), corpus_score("bleu", inside).score if inside else None))
     return found
+
+
+def in_bucket(source_words: Sequence[int] | None, bucket: Bucket) -> list[int]:
+    """Return the indices of the sentences in a bucket. The first bucket also contains empty sources."""
+    first, last = bucket
+    return [n for n, words in enumerate(source_words or ()) if max(words, 1) >= first and (last is None or words <= last)]
