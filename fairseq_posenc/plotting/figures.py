@@ -15,6 +15,7 @@ from ..common.files import unwritable
 from ..core import PositionError
 from .panels import Panel, decay_of, meanings, row_of
 from .scales import is_constant
+from .style import first_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,11 +140,8 @@ def _grid(panels: Sequence[Panel]) -> Figure:
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
     figure, axes = _figure(rows, columns, panels)
-    flat = [axis for line in axes for axis in line]
-    for axis, panel in zip(flat, panels):
+    for axis, panel in zip(first_axes(axes, len(panels)), panels):
         _matrix(figure, axis, panel)
-    for axis in flat[len(panels) :]:
-        axis.remove()
     return figure
 
 

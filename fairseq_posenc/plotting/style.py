@@ -92,6 +92,22 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **o
     return figure, figure.subplots(rows, columns, squeeze=False, **options).tolist()
 
 
+def new_panels(number: int, most: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure with `number` panels, at most `most` per line. Width and height are the size of a panel in inches."""
+    columns = min(most, number)
+    lines = -(-number // columns)
+    figure, axes = new_figure(width * columns, height * lines, lines, columns)
+    return figure, first_axes(axes, number)
+
+
+def first_axes(axes: list[list[Axes]], number: int) -> list[Axes]:
+    """Return the first `number` axes of a figure, line by line, and remove the other axes."""
+    flat = [axis for line in axes for axis in line]
+    for axis in flat[number:]:
+        axis.remove()
+    return flat[:number]
+
+
 def line_style(index: int) -> dict[str, Any]:
     """Return colour, line and marker of the method with this index. The first 224 indices have different styles."""
     colours, lines = len(_COLOURS), len(_LINES)

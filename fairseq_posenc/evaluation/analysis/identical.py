@@ -16,7 +16,7 @@ from torch import Tensor
 from ...attention.multihead import Attention
 from ...common.progress import Progress
 from ...core import AttentionContext, PositionError, Positions
-from ...plotting.style import label_text, new_figure
+from ...plotting.style import label_text, new_panels
 from .results import Result
 from .runs import Run, Runs
 
@@ -219,11 +219,8 @@ def analyse(args: argparse.Namespace) -> Result:
 
 
 def _plot(drawn: dict[str, Tensor]) -> Figure:
-    columns = min(_COLUMNS, len(drawn))
-    lines = -(-len(drawn) // columns)
-    figure, axes = new_figure(2.6 * columns, 2.7 * lines, lines, columns)
-    flat = [axis for line in axes for axis in line]
-    for axis, (title, scores) in zip(flat, drawn.items()):
+    figure, axes = new_panels(len(drawn), _COLUMNS, 2.6, 2.7)
+    for axis, (title, scores) in zip(axes, drawn.items()):
         centred = scores - scores.nanmean()
         limit = max(float(centred.nan_to_num().abs().max()), 1e-3)
         axis.set_facecolor(_MASKED)  # masked keys are nan
@@ -231,6 +228,4 @@ def _plot(drawn: dict[str, Tensor]) -> Figure:
         figure.colorbar(image, ax=axis, fraction=0.046, pad=0.03)
         axis.set_title(label_text(title), loc="left")
         axis.grid(False)
-    for axis in flat[len(drawn) :]:
-        axis.remove()
     return figure

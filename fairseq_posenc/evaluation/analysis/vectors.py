@@ -14,7 +14,7 @@ from torch import Tensor
 from ...common.progress import Progress
 from ...core import PositionError
 from ...plotting.matrices import position_vectors
-from ...plotting.style import label_text, new_figure
+from ...plotting.style import label_text, new_panels
 from .results import Result
 from .runs import Run, Runs
 
@@ -120,15 +120,10 @@ def analyse(args: argparse.Namespace) -> Result:
 
 
 def _plot(found: dict[str, Tensor]) -> Figure:
-    columns = min(_COLUMNS, len(found))
-    lines = -(-len(found) // columns)
-    figure, axes = new_figure(3 * columns, 2.9 * lines, lines, columns)
-    flat = [axis for line in axes for axis in line]
-    for axis, (title, alike) in zip(flat, found.items()):
+    figure, axes = new_panels(len(found), _COLUMNS, 3, 2.9)
+    for axis, (title, alike) in zip(axes, found.items()):
         image = axis.imshow(alike.numpy(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest", rasterized=True)
         axis.set_title(label_text(title), loc="left")
         axis.grid(False)
-    for axis in flat[len(found) :]:
-        axis.remove()
-    figure.colorbar(image, ax=flat[: len(found)], shrink=0.8, label="cosine")
+    figure.colorbar(image, ax=axes, shrink=0.8, label="cosine")
     return figure
