@@ -16,9 +16,8 @@ from torch import Tensor
 from ...common.progress import Progress
 from ...core import PositionError
 from ...ops.characters import is_sentencepiece
-from ...plotting.style import add_legend, label_text, line_style, new_figure
 from . import moves
-from .results import Result
+from .results import Result, plot_by_distance
 from .runs import Run, Runs, batch_of, pairs
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def analyse(args: argparse.Namespace) -> Result:
             inside = [place for place, own in enumerate(buckets) if own == number]
             pick = [[texts[place] for place in inside] for texts in (plain, moved, references)]
             drops.append(_bleu(pick[0], pick[2]) - _bleu(pick[1], pick[2]) if count >= _FEWEST else None)
-        found[run.title] = (clean - other, drops)
+        found[run.title] = clean - other, drops
         rows.append([run.title, clean, other, clean - other, *drops])
     progress.end()
     runs.require_measured()
@@ -140,7 +139,13 @@ def analyse(args: argparse.Namespace) -> Result:
         f"'-': fewer than {_FEWEST} sentences.",
         *runs.notes(),
     ]
-    return Result("moved", "Translation of sources with a moved word", head, rows, notes, lambda: _plot(found, shown), digits=1)
+
+    def plot() -> Figure:
+        shown_drops = {title: (loss, [drops[number] for number in shown]) for title, (loss, drops) in found.items()}
+        titles = "loss of BLEU", "by distance of the move"
+        return plot_by_distance(shown_drops, [_BUCKETS[number] for number in shown], titles, "words")
+
+    return Result("moved", "Translation of sources with a moved word", head, rows, notes, plot, digits=1)
 
 
 def _moved(source: Sequence[int], run: Run, seed: int) -> tuple[list[int], int] | None:
@@ -158,22 +163,3 @@ def _bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     from sacrebleu.metrics import BLEU
 
     return BLEU(force=True).corpus_score(list(hypotheses), [list(references)]).score
-
-
-def _plot(found: dict[str, tuple[float, list[float | None]]], shown: Sequence[int]) -> Figure:
-    figure, ((dots, lines),) = new_figure(8.5, 0.8 + max(2.6, 0.3 * len(found)), 1, 2)
-    for number, (title, (loss, by_bucket)) in enumerate(found.items()):
-        style = line_style(number)
-        dots.plot(loss, number, "o", color=style["color"], markersize=6)
-        points = [(place, by_bucket[own]) for place, own in enumerate(shown) if by_bucket[own] is not None]
-        if points:
-            lines.plot(*zip(*points), markersize=4, label=label_text(title), **style)
-    dots.set_yticks(range(len(found)), [label_text(title) for title in found])
-    dots.set_ylim(len(found) - 0.5, -0.5)
-    dots.set_title("loss of BLEU", loc="left")
-    lines.set_title("by distance of the move", loc="left")
-    lines.set_xticks(range(len(shown)), [_BUCKETS[own] for own in shown])
-    lines.set_xlabel("words")
-    if lines.get_legend_handles_labels()[0]:
-        add_legend(figure, lines)
-    return figure

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,13 +20,9 @@ from torch import Tensor, nn
 
 from ...common.progress import Progress
 from ...core import PositionError
-from ...plotting.style import add_legend, label_text, line_style, new_figure
 from . import moves
-from .results import Result
+from .results import Result, plot_by_distance
 from .runs import Run, Runs, batch_of, pairs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _SHORTEST, _LONGEST = 6, 49  # minimum and maximum number of tokens of a sentence
 _PATIENCE = 5  # training stops after this number of validations without improvement
@@ -216,8 +213,9 @@ def _instances(sentences: Sequence[Sequence[int]], seed: int, least: int, number
 
 
 def analyse(args: argparse.Namespace) -> Result:
-    progress, runs, found = Progress(), Runs(args.runs, args.data), {}
+    progress, runs, numbers = Progress(), Runs(args.runs, args.data), []
     rows: list[list[Any]] = []
+    drawn: dict[str, tuple[float, list[float | None]]] = {}
     for run in runs:
         if run.reads_side_inputs:
             rows.append([run.title, *[None] * (4 + moves.BUCKETS)])
@@ -230,12 +228,13 @@ def analyse(args: argparse.Namespace) -> Result:
         instances = _instances(valid, args.seed, args.min_distance, args.instances)
         updates = train(model, run, training, instances, args, progress)
         instances = _instances(tested, args.seed, args.min_distance, args.instances)
-        found[run.title] = own = accuracies(model, run, instances, args.batch)
+        own = accuracies(model, run, instances, args.batch)
+        numbers = [number for number, _ in own.buckets]
         by_bucket = [100 * both if number >= _FEWEST else None for number, both in own.buckets]
         rows.append([run.title, updates, 100 * own.both, 100 * own.inserted, 100 * own.original, *by_bucket])
+        drawn[run.title] = 100 * own.both, by_bucket
     progress.end()
     runs.require_measured()
-    numbers = [number for number, _ in next(iter(found.values())).buckets]
     shown = [bucket for bucket, number in enumerate(numbers) if number]
     names = [f"both, {moves.bucket_names()[bucket]} apart (n = {numbers[bucket]})" for bucket in shown]
     rows = [[*row[:5], *(row[5 + bucket] for bucket in shown)] for row in rows]
@@ -258,22 +257,6 @@ def analyse(args: argparse.Namespace) -> Result:
     notes += runs.notes()
     head = ["method", "updates", "both", "moved word", "its place", *names]
     name = f"reordering_{args.mode}"
-    return Result(name, f"Word reordering detection: {what[args.mode]}", head, rows, notes, lambda: _plot(found), digits=1)
-
-
-def _plot(found: dict[str, Accuracies]) -> Figure:
-    figure, ((dots, lines),) = new_figure(8.5, 0.8 + max(2.6, 0.3 * len(found)), 1, 2)
-    for number, (title, own) in enumerate(found.items()):
-        style: dict[str, Any] = line_style(number)
-        dots.plot(100 * own.both, number, "o", color=style["color"], markersize=6)
-        points = [(bucket, 100 * both) for bucket, (count, both) in enumerate(own.buckets) if count >= _FEWEST]
-        lines.plot(*zip(*points), markersize=4, label=label_text(title), **style) if points else None
-    dots.set_yticks(range(len(found)), [label_text(title) for title in found])
-    dots.set_ylim(len(found) - 0.5, -0.5)
-    dots.set_title("both places found, per cent", loc="left")
-    lines.set_title("by distance", loc="left")
-    lines.set_xticks(range(moves.BUCKETS), moves.bucket_names())
-    lines.set_xlabel("tokens apart")
-    if lines.get_legend_handles_labels()[0]:
-        add_legend(figure, lines)
-    return figure
+    titles = "both places found, per cent", "by distance"
+    plot = functools.partial(plot_by_distance, drawn, moves.bucket_names(), titles, "tokens apart")
+    return Result(name, f"Word reordering detection: {what[args.mode]}", head, rows, notes, plot, digits=1)

@@ -13,6 +13,7 @@ from tabulate import tabulate
 
 from ...common.cells import csv_cell, markdown_cell, markdown_text
 from ...common.files import write_files
+from ...plotting.style import add_legend, label_text, line_style, new_figure, render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,8 +47,6 @@ def screen(result: Result) -> str:
 
 def write(result: Result, folder: Path) -> list[str]:
     """Write NAME.md, NAME.csv, the plot as NAME.svg and NAME.png, and the arrays. Return the file names."""
-    from ...plotting.style import render
-
     plot = render(result.name, result.plot, colours=64)
     picture = f"\n![{result.title}]({result.name}.png)\n" if plot else ""
     files: dict[str, str | bytes] = {
@@ -58,6 +57,32 @@ def write(result: Result, folder: Path) -> list[str]:
         files |= {f"{result.name}.svg": plot.svg, f"{result.name}.png": plot.png}
     files |= {name: _npy(array) for name, array in result.arrays.items()}
     return write_files(folder, files)
+
+
+def plot_by_distance(
+    found: Mapping[str, tuple[float, Sequence[float | None]]], distances: Sequence[str], titles: tuple[str, str], unit: str
+) -> Figure:
+    """Plot one dot per model, and one line per model with the values by distance. None: too few sentences for a value.
+
+    Args:
+        found: title of a model -> value of its dot, and one value per bucket of distances.
+        distances: names of the buckets.
+        titles: titles of the two panels.
+    """
+    figure, ((dots, lines),) = new_figure(8.5, 0.8 + max(2.6, 0.3 * len(found)), 1, 2)
+    for number, (title, (value, by_bucket)) in enumerate(found.items()):
+        style = line_style(number)
+        dots.plot(value, number, "o", color=style["color"], markersize=6)
+        points = [(place, own) for place, own in enumerate(by_bucket) if own is not None]
+        if points:
+            lines.plot(*zip(*points), markersize=4, label=label_text(title), **style)
+    dots.set(yticks=range(len(found)), yticklabels=map(label_text, found), ylim=(len(found) - 0.5, -0.5))
+    dots.set_title(titles[0], loc="left")
+    lines.set_title(titles[1], loc="left")
+    lines.set(xticks=range(len(distances)), xticklabels=distances, xlabel=unit)
+    if lines.get_legend_handles_labels()[0]:
+        add_legend(figure, lines)
+    return figure
 
 
 def _table(result: Result, style: str) -> str:
