@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tabulate import tabulate
 from torch import nn
 
 from .. import registry
+from ..common.cells import aligned_table
 from ..common.files import make_folder, write_files
 from ..common.progress import Progress
 from ..core import PositionError
@@ -268,10 +268,8 @@ def markdown(results: dict[str, Any]) -> str:
     """
     blocks = []
     for kind in _kinds(results):
-        head, body = _body(results, kind)
-        align = ["left"] + ["right"] * (len(head) - 1)
-        table = tabulate(body, headers=head, tablefmt="pipe", colalign=align, disable_numparse=True)
-        table = re.sub(r"-{4,}", "---", re.sub(r" +", " ", table))  # too wide to be read as text, and less than half as large
+        # without the spaces, which do not make wide tables readable as text, the table is less than half as large
+        table = re.sub(r"-{4,}", "---", re.sub(r" +", " ", aligned_table(*_body(results, kind))))
         blocks.append(f"## {kind.capitalize()}\n\n{table}\n")
     return "\n".join(blocks) + "\n" + _notes(results)
 

@@ -7,13 +7,12 @@ The plot shows time and memory by sentence length.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..common.cells import csv_file
 from ..common.files import write_files
 from ..core import PositionError
 from . import growth, tables
@@ -75,12 +74,11 @@ def write_peers(results: dict[str, Any], folder: Path) -> None:
 
 
 def _csv(rows: Sequence[dict[str, Any]], names: Sequence[str] = ("method", "site")) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*names, "measure", "quantity", "value"])
-    for row in rows:
-        for measure in tables.measures([row]):
-            for quantity, value in row[measure].items():
-                if quantity != "operators":
-                    writer.writerow([*(row[name] for name in names), measure, quantity, value])
-    return text.getvalue()
+    lines = (
+        [*(row[name] for name in names), measure, quantity, value]
+        for row in rows
+        for measure in tables.measures([row])
+        for quantity, value in row[measure].items()
+        if quantity != "operators"
+    )
+    return csv_file([[*names, "measure", "quantity", "value"], *lines])

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tabulate import tabulate
-
+from ..common.cells import aligned_table
 from .timing import FEWEST_FOR_QUARTILES
 
 #: method -> additional time of training and of inference, compared with BERT without the method, for the sizes small and base.
@@ -95,9 +94,8 @@ def fitted(head: list[str], body: list[list[str]], width: int, names: int) -> st
     blocks, shown = [], list(range(names))
 
     def table(columns: list[int]) -> str:
-        align = ["left"] * names + ["right"] * (len(columns) - names)
         rows = [[row[column] for column in columns] for row in body]
-        return tabulate(rows, [head[column] for column in columns], "simple", colalign=align, disable_numparse=True) + "\n"
+        return aligned_table([head[column] for column in columns], rows, "simple", names) + "\n"
 
     for column in range(names, len(head)):
         if len(shown) > names and max(map(len, table([*shown, column]).splitlines())) > width:
@@ -115,8 +113,7 @@ def _table(rows: Sequence[dict[str, Any]], keys: Sequence[str], cell: Callable |
     for row in rows:
         published = list(PUBLISHED.get(row["method"], ("", ""))) if whole else []
         body.append([row["method"], row["site"], *(cell(key, row.get(key)) for key in keys), *published])
-    align = ["left", "left"] + ["right"] * (len(head) - 2)
-    return tabulate(body, headers=head, tablefmt="pipe", colalign=align, disable_numparse=True) + "\n"
+    return aligned_table(head, body, names=2) + "\n"
 
 
 def _median(key: str, value: dict[str, float] | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from ...common.cells import csv_cell, markdown_cell, markdown_text
+from ...common.cells import csv_cell, csv_file, markdown_cell, markdown_text
 from ...common.files import write_files
 from ...plotting.style import add_legend, label_text, line_style, new_figure, render
 
@@ -108,13 +107,9 @@ def _csv(result: Result) -> str:
     Numbers of type float have six significant digits, so that rounding errors do not change the file. Integers have all digits.
     Missing numbers are empty.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     head, rows = result.detail or (result.head, result.rows)
-    writer.writerow(head)
-    for row in rows:
-        writer.writerow([f"{value:.6g}" if isinstance(value, float) else csv_cell(value) for value in row])
-    return text.getvalue()
+    body = ([f"{value:.6g}" if isinstance(value, float) else csv_cell(value) for value in row] for row in rows)
+    return csv_file([head, *body])
 
 
 def _npy(array: Any) -> bytes:

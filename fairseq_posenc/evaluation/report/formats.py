@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import shutil
 import sys
@@ -13,9 +11,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from tabulate import tabulate
-
-from ...common.cells import csv_cell, markdown_cell, markdown_text
+from ...common.cells import aligned_table, csv_cell, csv_file, markdown_cell, markdown_text
 from ...common.messages import shorten
 from .comparison import BEST, TIED, Report, Row, Score, Values
 from .tables import NOT_RUN, Table
@@ -27,8 +23,7 @@ def _tabulate(table: Table, form: str, text: Callable[[str], str], marks: Mappin
         [marks.get(table.ranks.get((i, j), ""), str)(text(cell)) for j, cell in enumerate(cells)]
         for i, cells in enumerate(table.body)
     ]
-    align = ["left"] + ["right"] * (len(table.head) - 1)
-    return tabulate(body, headers=[text(cell) for cell in table.head], tablefmt=form, colalign=align, disable_numparse=True)
+    return aligned_table([text(cell) for cell in table.head], body, form)
 
 
 # --- Markdown ---
@@ -180,11 +175,9 @@ def html(tables: Sequence[Table], notes: Sequence[str], figures: Mapping[str, st
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as CSV, with one column per key. A cell that a spreadsheet would evaluate gets a leading apostrophe."""
-    out = io.StringIO()
     columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = [columns, *([row.get(column, "") for column in columns] for row in rows)]
-    csv.writer(out, lineterminator="\n").writerows(map(csv_cell, line) for line in lines)
-    return out.getvalue()
+    return csv_file(map(csv_cell, line) for line in lines)
 
 
 def csv_table(report: Report) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...common.cells import aligned_table
 from ...common.files import read_text
 from ...common.messages import join, shorten
 from ...core import PositionError
@@ -126,8 +127,6 @@ def _find(run: Path, records: dict[Path, Record]) -> Record:
 
 
 def _verify(args: argparse.Namespace, records: list[Record], committed: Record) -> int:
-    from tabulate import tabulate
-
     from .records import SeedVariance, conditions, read_seed_variance, require_comparable
 
     found = _repetition(args.repetition, committed)
@@ -145,7 +144,7 @@ def _verify(args: argparse.Namespace, records: list[Record], committed: Record) 
          "not known" if n.low is None else f"{n.low:.3f} to {n.high:.3f}"]
         for n in numbers
     ]  # fmt: skip
-    print(tabulate(rows, columns, disable_numparse=True, colalign=("left", *["right"] * 4)))
+    print(aligned_table(columns, rows, "simple"))
     print(f"\nParameters: {committed.parameters:,} and {found.parameters:,}.")
     print(largest_difference(committed, found))
     for name in versions:
