@@ -25,7 +25,7 @@ from ...core import PositionError
 from . import record
 from .lengths import Lengths
 from .record import Record
-from .sentences import SentenceStatistics, pack_columns
+from .sentences import SentenceStatistics, pack_json
 
 RUNS, SENTENCES = "runs.json", "sentences.xz"
 _FORMAT = 2
@@ -136,15 +136,13 @@ def write(folder: Path, records: dict[str, Record]) -> None:
                     numbers = _unpacked(kind, scores[kind], f"{name}, {part}")
                     total += numbers.size
                     _require_size(folder, total, _MOST_NUMBERS, "counts of sentences")
-                    shape = blocks.setdefault(key, [numbers])[0].shape
-                    if blocks[key][0] is not numbers:
-                        if shape != numbers.shape:
-                            raise PositionError(
-                                f"{folder}: runs with {shape} and {numbers.shape} numbers for {part}. "
-                                "Expected the same test set. "
-                                "Store them in separate archives."
-                            )
-                        blocks[key].append(numbers)
+                    blocks.setdefault(key, []).append(numbers)
+                    if (shape := blocks[key][0].shape) != numbers.shape:
+                        raise PositionError(
+                            f"{folder}: runs with {shape} and {numbers.shape} numbers for {part}. "
+                            "Expected the same test set. "
+                            "Store them in separate archives."
+                        )
                     scores[kind] = ""  # sentences.xz contains these numbers, in the order of the runs
     stacked = {key: np.stack(blocks.pop(key)) for key in list(blocks)}  # [runs, columns, sentences]
     index = [[*key, *numbers.shape] for key, numbers in stacked.items()]
@@ -219,7 +217,7 @@ def _packed(kind: str, numbers: np.ndarray) -> str:
     if kind == "lengths":
         return Lengths(*numbers.tolist()).pack()
     words = numbers[28].tolist() if len(numbers) > 28 else None
-    return pack_columns({"bleu": numbers[:10].tolist(), "chrf": numbers[10:28].tolist(), "source_words": words})
+    return pack_json({"bleu": numbers[:10].tolist(), "chrf": numbers[10:28].tolist(), "source_words": words})
 
 
 def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:

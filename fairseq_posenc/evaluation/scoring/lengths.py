@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import zlib
 from dataclasses import dataclass
 from typing import Any
 
 from ...core import PositionError
+from .sentences import pack_json, unpack_json
 
 _NAMED = re.compile(
     r"output lengths: (?P<source>\S+), ratio (?P<ratio>\S+), unit (?P<unit>token|char), end (?P<end>free|min|exact)$",
@@ -32,13 +31,13 @@ class Lengths:
 
     def pack(self) -> str:
         """Return the lengths as text, for score.json."""
-        return base64.b64encode(zlib.compress(json.dumps([self.asked, self.got]).encode(), 9)).decode()
+        return pack_json([self.asked, self.got], (", ", ": "))
 
     @classmethod
     def unpack(cls, text: str) -> Lengths:
         """Return the lengths that `pack` stored in a text. Raise ValueError if the text is damaged."""
         try:
-            asked, got = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), 2**28))
+            asked, got = unpack_json(text)
         except (ValueError, TypeError, RecursionError, zlib.error) as error:
             raise ValueError(f"packed lengths are damaged ({error})") from None
         if len(asked) != len(got) or not all(type(n) is int and n >= 0 for n in (*asked, *got)):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import math
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ...common.files import read_text
 from ...core import PositionError
+from .sentences import pack_json, unpack_json
 
 TER = "ter"
 
@@ -21,7 +19,6 @@ _UNSPACED = ("zh", "char", "ja-mecab", "ko-mecab")  # tokenizers of sacreBLEU fo
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]{0,40}")
 _LARGEST = 10**6  # maximum absolute value of a sentence score
 _MOST_BYTES = 64  # maximum mean number of bytes per line of a file of scores
-_UNPACKED = 2**28  # maximum number of bytes of unpacked statistics
 
 
 def ter(hypotheses: list[str], references: Sequence[list[str]], tokenize: str | None = None) -> dict[str, Any]:
@@ -83,13 +80,12 @@ def given(name: str, path: Path, sentences: int, smaller_is_better: bool = False
 
 def pack(rows: list[list[float]]) -> str:
     """Return rows of numbers as text, for score.json."""
-    return base64.b64encode(zlib.compress(json.dumps([*zip(*rows)], separators=(",", ":")).encode(), 9)).decode()
+    return pack_json([*zip(*rows)])
 
 
 def unpack(text: str) -> list[list[float]]:
     """Return the rows that `pack` stored in a text. For a damaged text, errors of many types can be raised."""
-    columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _UNPACKED))
-    rows = [list(map(float, row)) for row in zip(*columns, strict=True)]
+    rows = [list(map(float, row)) for row in zip(*unpack_json(text), strict=True)]
     if not rows or not all(abs(value) <= 2**31 for row in rows for value in row):
         raise ValueError("statistics that are not numbers")
     return rows

@@ -6,7 +6,7 @@ import base64
 import functools
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,19 +39,24 @@ class SentenceStatistics:
 
     def pack(self) -> str:
         """Return the statistics as text, for score.json."""
-        return pack_columns({name: rows if name == "source_words" else list(zip(*rows)) for name, rows in vars(self).items()})
+        return pack_json({name: rows if name == "source_words" else list(zip(*rows)) for name, rows in vars(self).items()})
 
     @classmethod
     def unpack(cls, text: str) -> SentenceStatistics:
         """Return the statistics from the text of `pack`. For a damaged text, errors of many types can be raised."""
-        columns = json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _LARGEST))
+        columns = unpack_json(text)
         rows = {name: [list(row) for row in zip(*columns[name])] for name in METRICS}
         return cls(**rows, source_words=columns["source_words"])
 
 
-def pack_columns(columns: Mapping[str, list[Any] | None]) -> str:
-    """Return counts as text, for score.json. `columns` contains the columns of each field of SentenceStatistics."""
-    return base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), 9)).decode()
+def pack_json(value: Any, separators: tuple[str, str] = (",", ":")) -> str:
+    """Return a JSON value, such as columns of counts, as compressed text for score.json."""
+    return base64.b64encode(zlib.compress(json.dumps(value, separators=separators).encode(), 9)).decode()
+
+
+def unpack_json(text: str) -> Any:
+    """Return the value that `pack_json` stored in a text. For a damaged text, errors of many types can be raised."""
+    return json.loads(zlib.decompressobj().decompress(base64.b64decode(text), _LARGEST))
 
 
 def _counts(numbers: list[Any]) -> bool:
