@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from ..common.files import require_regular, unreadable
 from ..core import PositionError
+
+T = TypeVar("T")
 
 LONGEST_LINE = 2**24  # maximum number of bytes of a line
 #: a gzip file may expand to FREE_BYTES plus MOST_TIMES its size. For text, the ratio of the sizes is seldom above ten
@@ -68,6 +71,17 @@ class Lines:
             raise PositionError(
                 f"{self.path}: damaged or truncated gzip, after line {number} ({error}). Expected a complete file. Make it again."
             ) from None
+
+
+def in_step(files: Sequence[Iterator[T]], unequal: Callable[[list[int]], PositionError]) -> Iterator[tuple[T, ...]]:
+    """Yield one tuple per line, with the line of each file.
+
+    If the numbers of lines differ, raise the error that `unequal` returns for these numbers.
+    """
+    for number, row in enumerate(zip_longest(*files), 1):
+        if None in row:
+            raise unequal([number - (line is None) + sum(1 for _ in file) for line, file in zip(row, files)])
+        yield row
 
 
 def require_other_files(written: Iterable[Path], read: Iterable[Path], hint: str) -> None:

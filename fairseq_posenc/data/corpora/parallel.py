@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import glob
-import itertools
 import re
 import stat
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from ...common.files import replace_file, unwritable
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ..side.outputs import Outputs
-from ..text import Lines, require_other_files
+from ..text import Lines, in_step, require_other_files
 
 MORE_REFERENCES = 99  # maximum number of additional references
 
@@ -61,19 +60,14 @@ def lines(path: Path) -> Iterator[str]:
 
 def aligned(files: list[Path]) -> Iterator[tuple[str, ...]]:
     """Yield one tuple per line index, with the line of each file. Raise PositionError if the numbers of lines differ."""
-    open_files = [lines(path) for path in files]
-    for number in itertools.count():
-        row = [next(side, None) for side in open_files]
-        ended = [line is None for line in row]
-        if all(ended):
-            return
-        if any(ended):
-            counts = [number + (line is not None) + sum(1 for _ in side) for line, side in zip(row, open_files)]
-            listed = " and ".join(f"{path} has {count:,} lines" for path, count in zip(files, counts))
-            raise PositionError(
-                f"the two sides have different numbers of lines: {listed}. Expected line n to be the translation of line n."
-            )
-        yield tuple(row)  # type: ignore[arg-type]
+
+    def unequal(counts: list[int]) -> PositionError:
+        listed = " and ".join(f"{path} has {count:,} lines" for path, count in zip(files, counts))
+        return PositionError(
+            f"the two sides have different numbers of lines: {listed}. Expected line n to be the translation of line n."
+        )
+
+    return in_step([lines(path) for path in files], unequal)
 
 
 def write_part(files: list[Path], written: list[Path], drop_empty: bool | None) -> tuple[int, int]:
@@ -149,7 +143,8 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
     if allowed is None:
         references = sorted(begin.parent.glob(f"{glob.escape(begin.name)}.ref*"))
     else:
-        references = [path for field in allowed(pair) if (path := _field(begin, field)).is_file()]
+        files = [begin.with_name(f"{begin.name}.{field.replace(':', '-')}") for field in allowed(pair)]  # such as ref:A
+        references = [path for path in files if path.is_file()]
     source_file = begin.with_name(f"{begin.name}.src")
     if not references or not source_file.is_file():
         raise PositionError(
@@ -157,11 +152,6 @@ def _of_sacrebleu(name: str, source: str, target: str) -> TestSet:
             f"sacrebleu -t {name} -l {pair} --echo src."
         )
     return TestSet(stem, source_file, references)
-
-
-def _field(begin: Path, field: str) -> Path:
-    """Return the file in which sacreBLEU stores a field of a test set, such as ref:A."""
-    return begin.with_name(f"{begin.name}.{field.replace(':', '-')}")
 
 
 def in_training(test: Path, train: Path) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
+import itertools
 import re
 import tarfile
 import zlib
@@ -147,10 +148,7 @@ def parallel(paths: dict[str, Path], other: str) -> Pairs:
     """Yield the sentence pairs of two files. Raise PositionError if the numbers of lines differ."""
     ends = object()
     sides = [lines(paths[language]) for language in (other, "en")]
-    for number in range(1 << 62):
-        one, two = (next(side, ends) for side in sides)
-        if one is ends and two is ends:
-            return
+    for number, (one, two) in enumerate(itertools.zip_longest(*sides, fillvalue=ends)):
         if one is ends or two is ends:
             shorter, longer = (other, "en") if one is ends else ("en", other)
             raise PositionError(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 
-from ..text import Lines, require_other_files
+from ..text import Lines, in_step, require_other_files
 from . import orders
 from .files import Fault, SideError, parse_order, side_file
 from .outputs import Outputs
@@ -68,8 +67,7 @@ def _pairs(one: Path, other: Path) -> Iterator[tuple[int, str, str]]:
     """Yield (line number from 1, line, line) of two files. Raise SideError if the numbers of lines differ."""
     with contextlib.ExitStack() as stack:
         files = [iter(stack.enter_context(Lines(path))) for path in (one, other)]
-        for number, (left, right) in enumerate(zip_longest(*files), 1):
-            if left is None or right is None:
-                counts = [number - (line is None) + sum(1 for _ in rest) for line, rest in zip((left, right), files)]
-                raise SideError("SIDE-LINES", str(other), f"{counts[1]} lines. Expected {counts[0]}, as in {one}.")
-            yield number, left, right
+        rows = in_step(
+            files, lambda counts: SideError("SIDE-LINES", str(other), f"{counts[1]} lines. Expected {counts[0]}, as in {one}.")
+        )
+        yield from ((number, *row) for number, row in enumerate(rows, 1))

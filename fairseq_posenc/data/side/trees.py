@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..text import Lines, require_other_files
+from ..text import Lines, in_step, require_other_files
 from . import conllu
 from .files import Fault, SideError, side_file
 from .outputs import Outputs, chunks, in_order
@@ -72,13 +72,13 @@ def _sentences(job: Job) -> Iterator[_Sentence]:
         if job.write_text:
             yield from ((number, block, None) for number, block in enumerate(blocks, 1))
             return
-        lines = iter(stack.enter_context(Lines(job.text)))
-        for number, (block, line) in enumerate(zip_longest(blocks, lines), 1):
-            if block is None or line is None:
-                trees, text = number - (block is None) + sum(1 for _ in blocks), number - (line is None) + sum(1 for _ in lines)
-                wanted = f"Expected {text}, which is the number of lines of the file {job.text}."
-                raise SideError("SIDE-LINES", str(job.trees), f"{trees} sentences. {wanted}")
-            yield number, block, line
+
+        def unequal(counts: list[int]) -> SideError:
+            wanted = f"Expected {counts[1]}, which is the number of lines of the file {job.text}."
+            return SideError("SIDE-LINES", str(job.trees), f"{counts[0]} sentences. {wanted}")
+
+        rows = in_step([blocks, iter(stack.enter_context(Lines(job.text)))], unequal)
+        yield from ((number, *row) for number, row in enumerate(rows, 1))
 
 
 def _convert(task: tuple[Job, list[_Sentence]]) -> dict[str, list[str]]:
