@@ -98,9 +98,6 @@ class Store:
         host = urllib.parse.urlsplit(self.origin or archive.addresses[0]).netloc
         return self.downloads / host.replace(":", "_") / archive.place
 
-    def _addresses(self, archive: Archive) -> tuple[str, ...]:
-        return (f"{self.origin.rstrip('/')}/{archive.place}",) if self.origin else archive.addresses
-
     def _download(self, archive: Archive) -> Path:
         path = self._path(archive)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +107,7 @@ class Store:
             if path.is_file() and not self._difference(archive, path):
                 return path
             failures = []
-            for address in self._addresses(archive):
+            for address in (f"{self.origin.rstrip('/')}/{archive.place}",) if self.origin else archive.addresses:
                 print(f"{address}{f': {archive.size / 1e6:,.0f} MB' if archive.size else ''}", flush=True)
                 try:
                     wrong = self._difference(archive, path) if download(address, path, self.pause) else "there is no such file"
@@ -160,17 +157,14 @@ def extract(archive: Path, wanted: Mapping[str, Path]) -> None:
     try:
         with tarfile.open(archive, mode="r|*") as members:
             for member in members:
-                target = missing.get(member.name.removeprefix("./"))
-                if target is None or not member.isfile():
-                    continue
-                _copy(members.extractfile(member), target)
-                del missing[member.name.removeprefix("./")]
+                name = member.name.removeprefix("./")
+                if name in missing and member.isfile():
+                    _copy(members.extractfile(member), missing[name])
+                    del missing[name]
                 if not missing:
                     return
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
-    except OSError as error:
-        if error.errno is None:  # gzip raises an OSError without errno for a file in another format
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        if getattr(error, "errno", None) is None:  # gzip raises an OSError without errno for a file in another format
             raise PositionError(f"{archive}: damaged ({error}). Remove it and run the command again.") from None
         raise PositionError(unwritable(next(iter(missing.values())).parent, error)) from None
     raise PositionError(f"{archive}: these files are missing in the archive: {', '.join(missing)}. Download the archive again.")

@@ -12,13 +12,14 @@ import errno
 import functools
 import hashlib
 import http.client
+import itertools
 import os
 import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..common.files import digest, require_regular, unwritable
@@ -69,16 +70,14 @@ class Source:
     downloads: Path  # folder of the downloads
     record: Path  # file with checksums and addresses of earlier downloads, in the format of sha256sum
     pause: float = 1.0  # seconds before the first retry. The time doubles with each retry
+    used: list[Path] = field(default_factory=list, init=False)  # local paths that `get` has returned
+    # file name -> SHA-256, for the downloads that `record_downloads` will record
+    _unrecorded: dict[str, str] = field(default_factory=dict, init=False)
 
     @functools.cached_property
     def folder(self) -> Path | None:
         """Return `origin` as a folder, or None if `origin` is an http or https address."""
         return local_folder(self.origin)
-
-    @functools.cached_property
-    def used(self) -> list[Path]:
-        """Return the local paths that `get` has returned."""
-        return []
 
     def get(self, name: str) -> Path | None:
         """Return the local path of a file. Download the file if necessary. Return None if the source does not have the file.
@@ -103,18 +102,9 @@ class Source:
 
     @functools.cached_property
     def _sums(self) -> dict[str, str]:
-        if self.folder is not None:
-            path = self.folder / SUMS
-        else:
-            path = self.downloads / SUMS
-            if not self._download(SUMS):
-                return {}
-        return read_sums(path, self.address(SUMS))
-
-    @functools.cached_property
-    def _unrecorded(self) -> dict[str, str]:
-        """Return a mapping from file name to SHA-256, for the downloads that `record_downloads` will record."""
-        return {}
+        if self.folder is None and not self._download(SUMS):
+            return {}
+        return read_sums((self.folder or self.downloads) / SUMS, self.address(SUMS))
 
     def _known(self, name: str) -> str | None:
         listed = self._sums.get(name) or self._unrecorded.get(name)
@@ -152,7 +142,7 @@ class Source:
 
 def download(address: str, path: Path, pause: float = 1.0) -> bool:
     """Download a file, or resume a partial download. Retry after errors. Return False if the address has no such file."""
-    for attempt in range(1, TRIES + 1):
+    for attempt in itertools.count(1):
         try:
             return _attempt(address, path)
         except (OSError, http.client.HTTPException) as error:
@@ -167,7 +157,6 @@ def download(address: str, path: Path, pause: float = 1.0) -> bool:
         print(f"{address}: {reason}; trying again in {pause:g} s", file=sys.stderr, flush=True)
         time.sleep(pause)
         pause *= 2
-    raise AssertionError
 
 
 def _attempt(address: str, path: Path) -> bool:

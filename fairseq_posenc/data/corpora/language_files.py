@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...common.files import replace_file, unwritable
+from ...common.files import make_folder, write_files
 from ...common.option_types import not_negative, positive
 from ...core import PositionError
 from . import language_trees
@@ -23,11 +23,10 @@ def write(
     """
     drawn, lexicon = drawn_splits(seed, sizes, lengths), make_lexicon(seed)
     parts = {name: [(left, right) for _, left, right in part] for name, part in drawn.items()}
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name, part in parts.items():
-        for side, language in enumerate((SOURCE, TARGET)):
-            text = "".join(pair[side] + "\n" for pair in part)
-            replace_file(folder / f"{name}.{language}", lambda path: path.write_text(text, encoding="utf-8"))  # noqa: B023
+        sides = enumerate((SOURCE, TARGET))
+        write_files(folder, {f"{name}.{language}": "".join(pair[side] + "\n" for pair in part) for side, language in sides})
         if structure:
             language_trees.write(folder / f"{name}.{SOURCE}", [sentence for sentence, _, _ in drawn[name]], lexicon)
     return parts
@@ -64,10 +63,7 @@ def run(args: argparse.Namespace) -> int:
                 f"{MOST_WORDS}."
             )
     lengths = {name: tuple(args.long_words if name == "test_long" else args.words) for name in SIZES}
-    try:
-        parts = write(args.folder, args.seed, sizes, args.structure, lengths)
-    except OSError as error:
-        raise PositionError(unwritable(args.folder, error)) from None
+    parts = write(args.folder, args.seed, sizes, args.structure, lengths)
     for name, part in parts.items():
         words = [len(side.split()) for pair in part for side in pair] or [0]
         print(f"{name:<10}{len(part):>7} sentences of {min(words)} to {max(words)} words")

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...common.files import write_files
 from .language import Clause, Lexicon, NounPhrase, Sentence
 
 #: origin of these reorderings, for the file TEXT.order.source
@@ -137,5 +138,5 @@ def write(text: Path, sentences: list[Sentence], lexicon: Lexicon) -> None:
     analyses = [analyse(sentence, lexicon) for sentence in sentences]
     blocks = (conllu(analysis, number) for number, analysis in enumerate(analyses, 1))
     orders = (" ".join(str(word - 1) for word in analysis.order) + "\n" for analysis in analyses)
-    for ending, content in {"conllu": "".join(blocks), "order": "".join(orders), "order.source": ORDER_SOURCE + "\n"}.items():
-        text.with_name(f"{text.name}.{ending}").write_text(content, encoding="utf-8")
+    contents = {"conllu": "".join(blocks), "order": "".join(orders), "order.source": ORDER_SOURCE + "\n"}
+    write_files(text.parent, {f"{text.name}.{ending}": content for ending, content in contents.items()})

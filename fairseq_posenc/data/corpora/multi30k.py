@@ -160,11 +160,11 @@ def title(parts: dict[str, Text], origin: str) -> str:
     If the SHA-256 of a text is not known, `origin` determines the name. For the public host of Multi30k-uk, the name begins
     with "Multi30k-uk". For any other origin, the name begins with "unknown data".
     """
-    corpora = set()
-    for part, text in parts.items():
-        for language, lines in text.items():
-            total = sha256("".join(f"{line}\n" for line in lines).encode())
-            corpora.add(KNOWN.get(f"{_file(part)}.{language}", {}).get(total))
+    corpora = {
+        KNOWN.get(f"{_file(part)}.{language}", {}).get(sha256("".join(f"{line}\n" for line in lines).encode()))
+        for part, text in parts.items()
+        for language, lines in text.items()
+    }
     pair = "-".join(parts["train"])
     if None in corpora:
         return f"Multi30k-uk {pair}" if origin == HUB else f"unknown data {pair} of {origin}"
@@ -250,8 +250,7 @@ def write(folder: Path, parts: dict[str, Text], name: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part, text in parts.items():
         for language, lines in text.items():
-            with (folder / f"{part}.{language}").open("w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{line}\n" for line in lines)
+            (folder / f"{part}.{language}").write_bytes("".join(f"{line}\n" for line in lines).encode())
     (folder / "corpus.txt").write_text(f"{name}\n", encoding="utf-8")
     sizes = ", ".join(
         f"{part} {len(next(iter(parts[part].values()))):,}" for part in [*PARTS, *(part for part in parts if part not in PARTS)]

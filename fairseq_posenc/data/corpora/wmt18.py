@@ -314,7 +314,7 @@ def run(args: argparse.Namespace) -> int:
     store = Store(args.downloads or args.folder / "downloads", args.origin, args.checksums)
     wanted = {corpus.archives[args.other]: corpus.members(args.other) for corpus in corpora}
     wanted[DEV] = {language: f"dev/{VALID}.{language}" for language in (args.other, "en")}
-    wanted[TEST] = {member: f"test/{member}" for member in _test_members(args.other)}
+    wanted[TEST] = _test_members(args.other)
     archives = store.get(wanted)
     require_room(args.folder, int(_GROWTH * sum(path.stat().st_size for path in archives.values())), "text and binary data")
     members = [raw / member for names in wanted.values() for member in names.values()]
@@ -363,12 +363,13 @@ def _remove_unpacked(raw: Path, files: Iterable[Path]) -> None:
             folder.rmdir()
 
 
-def _test_members(other: str) -> list[str]:
-    """Return the file names of source and reference for both translation directions."""
-    directions = (("en", other), (other, "en"))
-    return [
-        f"{TESTED}-{one}{two}-{side}.{language}.sgm" for one, two in directions for side, language in (("src", one), ("ref", two))
-    ]
+def _test_members(other: str) -> dict[str, str]:
+    """Return written file -> member of the archive, for source and reference of both translation directions."""
+    return {
+        f"{TESTED}.{one}-{two}.{language}": f"test/{TESTED}-{one}{two}-{side}.{language}.sgm"
+        for one, two in (("en", other), (other, "en"))
+        for side, language in (("src", one), ("ref", two))
+    }
 
 
 def write_train(folder: Path, other: str, corpora: Mapping[str, Pairs], keep: Cleaning) -> dict[str, int]:
@@ -399,10 +400,7 @@ def write_train(folder: Path, other: str, corpora: Mapping[str, Pairs], keep: Cl
 def write_news(folder: Path, other: str, raw: Path) -> None:
     """Write the validation set, and one test set for each translation direction. No line is removed."""
     parts = {f"valid.{language}": list(lines(raw / f"dev/{VALID}.{language}")) for language in (other, "en")}
-    for one, two in (("en", other), (other, "en")):
-        for side, language in (("src", one), ("ref", two)):
-            name = f"{TESTED}-{one}{two}-{side}.{language}.sgm"
-            parts[f"{TESTED}.{one}-{two}.{language}"] = sgm(raw / "test" / name)
+    parts |= {name: sgm(raw / member) for name, member in _test_members(other).items()}
     names = list(parts)
     for first, second in zip(names[::2], names[1::2]):
         if len(parts[first]) != len(parts[second]):

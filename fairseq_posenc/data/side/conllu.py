@@ -8,6 +8,7 @@ with the comment "# empty" is an empty sentence.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,13 +25,9 @@ FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "dep
 EMPTY = "# empty"
 
 
-def _as_written(parts: list[str], column: int) -> str:
-    return parts[column]
-
-
 #: columns that the library conllu must not parse. The columns xpos, feats and misc are not used. The column deps is parsed
 #: below, because the library does not allow all labels
-_PARSERS = {name: _as_written for name in ("xpos", "feats", "misc", "deps")}
+_PARSERS = dict.fromkeys(("xpos", "feats", "misc", "deps"), operator.getitem)
 
 
 @dataclass(frozen=True)
@@ -110,10 +107,8 @@ def read_tree(block: Block, roots: str = "error", edges: str = "none") -> Tree:
 
 def multiword_at(block: Block, number: int) -> str | None:
     """Return the form of the multiword token that contains a word. Return None if the word is not part of one."""
-    for token in _tokens(block):
-        if isinstance(token["id"], tuple) and token["id"][1] == "-" and token["id"][0] <= number <= token["id"][2]:
-            return token["form"]
-    return None
+    spans = (token for token in _tokens(block) if _spans(token))
+    return next((token["form"] for token in spans if token["id"][0] <= number <= token["id"][2]), None)
 
 
 def _tokens(block: Block) -> Sequence[Any]:
@@ -141,13 +136,8 @@ def _tokens(block: Block) -> Sequence[Any]:
 def _enhanced(tokens: Sequence[Any]) -> list[tuple[int, int, str]]:
     """Return the edges of the enhanced graph. A path from word to word through empty nodes becomes one edge."""
     entering = {token["id"]: _dependencies(token) for token in tokens if not _spans(token)}
-    edges = []
-    for token in tokens:
-        if isinstance(token["id"], int):
-            for start, label in _through_empty(token["id"], entering, ()):
-                if start != token["id"]:
-                    edges.append((start, token["id"], label))
-    return edges
+    words = [word for word in entering if isinstance(word, int)]
+    return [(start, word, label) for word in words for start, label in _through_empty(word, entering, ()) if start != word]
 
 
 def _spans(token: Any) -> bool:

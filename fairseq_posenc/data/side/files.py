@@ -65,8 +65,7 @@ def side_file(text: Path, kind: str) -> Path:
 
 def parse_heads(line: str, words: int, roots: str = "error") -> list[int]:
     """Return the index of the head of every word, from 1. 0 is the root. Raise Fault if the heads are not a tree."""
-    heads = _numbers(line, words, "heads", "TREE-RANGE")
-    return check_tree(heads, roots)
+    return check_tree(_numbers(line, words, "heads", "TREE-RANGE"), roots)
 
 
 def check_tree(heads: Sequence[int], roots: str = "error") -> list[int]:
@@ -149,8 +148,7 @@ def parse_edges(line: str, words: int) -> list[tuple[int, int, str]]:
 
 def parse_order(line: str, words: int) -> list[int]:
     """Return the original word index, from 0, at every position of the reordered sentence."""
-    order = _numbers(line, words, "places", "ORDER-PERM")
-    return check_order(order)
+    return check_order(_numbers(line, words, "places", "ORDER-PERM"))
 
 
 def check_order(order: Sequence[int]) -> list[int]:
