@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -175,10 +176,9 @@ def differences(row: dict[str, Any], measure: str, found: Count) -> list[str]:
 
     Further lines name the operators and the source lines that cause the changes.
     """
-    known, lines = row[measure], []
-    for name, value in found.totals().items():
-        if value != known[name]:
-            lines.append(f"{row['method']}, {measure}: {name} {known[name]:,} -> {value:,}")
+    known, totals = row[measure], found.totals()
+    changed = [name for name in totals if totals[name] != known[name]]
+    lines = [f"{row['method']}, {measure}: {name} {known[name]:,} -> {totals[name]:,}" for name in changed]
     if not lines:
         return []
     places = known.get("places", {})
@@ -224,7 +224,8 @@ def _write(results: dict[str, Any], folder: Path) -> None:
     rows, places = [], {}
     for row in results["rows"]:
         found = tables.measures([row])
-        rows.append({key: _totals(value) if key in found else value for key, value in row.items()})
+        without = {measure: {name: value for name, value in row[measure].items() if name != "places"} for measure in found}
+        rows.append({**row, **without})
         if all("places" in row[measure] for measure in found):
             places[row["method"]] = {measure: row[measure]["places"] for measure in found}
     contents: dict[str, str | bytes] = {
@@ -236,10 +237,6 @@ def _write(results: dict[str, Any], folder: Path) -> None:
     else:
         (folder / _PLACES).unlink(missing_ok=True)  # of an earlier count
     write_files(folder, contents)
-
-
-def _totals(count: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in count.items() if name != "places"}
 
 
 def document(results: dict[str, Any]) -> str:
@@ -282,11 +279,9 @@ def _body(results: dict[str, Any], kind: str) -> tuple[list[str], list[list[str]
     rows = results["rows"]
     stock = next(row for row in rows if row["method"] == STOCK)
     keys = [measure for measure in tables.measures(rows) if measure.startswith(f"{kind} ")]
-    head = ["method"]
-    for key in keys:
-        shape = key.split()[1]
-        head += [f"{shape} launches", f"{shape} waits", f"{shape} bytes", f"{shape} memory"]
-    grows = len(keys) > 1 and len({_tokens(key) for key in keys}) == 1
+    shapes = [key.split()[1] for key in keys]
+    head = ["method", *(f"{shape} {name}" for shape in shapes for name in ("launches", "waits", "bytes", "memory"))]
+    grows = _grow(keys)
     head += ["growth of launches", "growth of bytes"] * grows
     body = []
     for row in rows:
@@ -307,9 +302,9 @@ def _body(results: dict[str, Any], kind: str) -> tuple[list[str], list[list[str]
     return head, body
 
 
-def _tokens(key: str) -> int:
-    batch, length = key.split()[1].split("x")
-    return int(batch) * int(length)
+def _grow(keys: list[str]) -> bool:
+    """Return whether these measures have several shapes with the same number of tokens."""
+    return len(keys) > 1 and len({math.prod(map(int, key.split()[1].split("x"))) for key in keys}) == 1
 
 
 def _moved(found: dict[str, int]) -> int:
@@ -322,9 +317,8 @@ def _ratio(own: int, base: int) -> str:
 
 def _notes(results: dict[str, Any]) -> str:
     settings, stock = results["settings"], next(row for row in results["rows"] if row["method"] == STOCK)
-    first = next(key for key in tables.measures([stock]))
-    keys = [key.split()[1] for key in tables.measures([stock]) if key.startswith("training ")]
-    grows = len(keys) > 1 and len({_tokens(f"training {key}") for key in keys}) == 1
+    first, *_ = tables.measures([stock])
+    keys = [key for key in tables.measures([stock]) if key.startswith("training ")]
     notes = [
         "The numbers are counted on PyTorch's meta device: "
         f"size {settings['size']}, {settings['dtype']}, torch {settings['torch']}.",
@@ -341,6 +335,7 @@ def _notes(results: dict[str, Any]) -> str:
         f"decoding: one step of beam search with {BEAM} beams after {PREFIX} words.",
         "A GRU (`rnn`, `rr`, `cai_lam`) counts as on cuDNN: one product and one cell per word, layer and direction.",
     ]
-    if grows:
-        notes.append(f"growth: value at {keys[-1]} divided by the value at {keys[0]}, which has the same number of tokens.")
+    if _grow(keys):
+        last, first = keys[-1].split()[1], keys[0].split()[1]
+        notes.append(f"growth: value at {last} divided by the value at {first}, which has the same number of tokens.")
     return "".join(f"* {note}\n" for note in notes)

@@ -73,15 +73,12 @@ def variants(specs: list[str], site: str) -> list[Variant]:
     found, problems = [], []
     for spec in specs:
         try:
-            if spec.startswith(PREFIX):
-                found += [Variant.of(spec, site)] * (site == "model")
-                continue
-            name = parse(spec).methods[0].name
-            if site != "model" and site not in registry.card(name).all_sites:
-                continue
-            if site != "model":
-                parse(spec, site)
-            found.append(Variant.of(spec, site))
+            variant = Variant.of(spec, site)
+            if site == "model":
+                found.append(variant)
+            elif not spec.startswith(PREFIX) and site in registry.card(parse(spec).methods[0].name).all_sites:
+                parse(spec, site)  # raises an error for options that are not allowed at this site
+                found.append(variant)
         except PositionError as error:
             problems.append(str(error))
     if problems:
