@@ -93,8 +93,7 @@ def attention(variant: Variant, width: int, heads: int, length: int, device: tor
         module: nn.Module = MultiheadAttention(width, heads, self_attention=True)
     else:
         module = build_attention(variant.specs["encoder"], width, heads, max_positions=length, relations=examples.RELATIONS)
-    serving = [] if variant.specs is None else module.positions.methods
-    given = extras(serving, _FIRST + torch.arange(length, device=device)[None])
+    given = extras(methods(module), _FIRST + torch.arange(length, device=device)[None])
     module.to(device, dtype)
     x = torch.randn(length, 1, width, device=device, dtype=dtype, requires_grad=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry
 
 from .meta import storage_key, tensors
 
@@ -105,20 +105,13 @@ class _Counter(TorchDispatchMode):
         self.now -= size
 
 
-def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, **__: Any) -> int:
-    return sdpa_flop_count(q.shape, k.shape, v.shape)
-
-
-def _attention_backward(grad: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, **__: Any) -> int:
-    return sdpa_backward_flop_count(grad.shape, q.shape, k.shape, v.shape)
-
-
+aten = torch.ops.aten
 #: PyTorch's formulas for the number of operations. PyTorch has no formulas for in-place matrix products and for fused attention
 #: on a CPU, so this table adds them. For causal attention, masked scores count as well
 _FORMULAS = {
     **flop_registry,
-    torch.ops.aten.addmm_: flop_registry[torch.ops.aten.addmm],
-    torch.ops.aten.baddbmm_: flop_registry[torch.ops.aten.baddbmm],
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+    aten.addmm_: flop_registry[aten.addmm],
+    aten.baddbmm_: flop_registry[aten.baddbmm],
+    aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[aten._scaled_dot_product_flash_attention_backward],
 }

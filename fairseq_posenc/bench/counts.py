@@ -61,7 +61,8 @@ def run(settings: Settings) -> int:
             row: dict[str, Any] = {"method": variant.name, "site": "model"}
             for measure, found in measured(variant, settings):
                 progress.show(f"{variant.name}, {measure}")
-                row[measure] = found.totals() | ({"places": _places(found)} if settings.profile else {})
+                places = {place: list(astuple(cost)) for place, cost in sorted(found.places.items())}
+                row[measure] = found.totals() | ({"places": places} if settings.profile else {})
             results["rows"].append(row)
             results["rows"].sort(key=lambda row: (row["method"] != STOCK, row["method"] != "none", row["method"]))
             if settings.output:
@@ -162,10 +163,6 @@ def _decoding(model: nn.Module, source: torch.Tensor, given: dict[str, Any], val
     for length in range(1, PREFIX + 1):
         count(lambda length=length: step(length), values)
     return count(lambda: step(PREFIX + 1), values)
-
-
-def _places(found: Count) -> dict[str, list[int]]:
-    return {place: list(astuple(cost)) for place, cost in sorted(found.places.items())}
 
 
 # --- comparison with earlier counts -----------------------------------------------------------------------------------

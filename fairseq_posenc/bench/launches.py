@@ -52,7 +52,6 @@ _WAITS = {
 _INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index, aten._unsafe_index_put}
 _COPIES = {aten._to_copy, aten.copy_}
 _MASKS = (torch.bool, torch.uint8)
-_PACKAGE = Path(__file__).parent.parent
 
 
 @dataclass
@@ -128,7 +127,7 @@ class _Counter(TorchDispatchMode):
                 self.count.host += 1
             return out
         if packet in _WAITS or (leaves and device is not None and torch.device(device) == CPU):
-            self._add(name, int(packet in _WAITS and packet not in (aten._local_scalar_dense,)), 1, _size(given), 0)
+            self._add(name, int(packet in _WAITS and packet is not aten._local_scalar_dense), 1, sum(map(_bytes, given)), 0)
             return self._answer(func, args, kwargs)
         if leaves or device is not None:
             kwargs.update({"generator": None} if "generator" in kwargs else {})  # the meta device has no generator
@@ -150,7 +149,8 @@ class _Counter(TorchDispatchMode):
         if is_view or not (new or written) or packet in _ALLOCATIONS:
             return out
         self.count.float64 += any(x.dtype == torch.float64 for x in new)
-        unread = given[:1] if packet in _OVERWRITES else written if _writes_results(func) else []
+        to_out = any(argument.is_out for argument in func._schema.arguments)  # an argument such as `out=` is not read
+        unread = given[:1] if packet in _OVERWRITES else written if to_out else []
         read = [_bytes(x) for x in given if not any(x is other for other in unread)]
         wrote = sum(map(_bytes, [*new, *written]))
         if packet in _SELECTIONS and read:
@@ -247,25 +247,15 @@ def _caller() -> tuple[str, str]:
     return outside or ("", "")
 
 
-_ROOT = f"{_PACKAGE}/"
+_ROOT = f"{Path(__file__).parent.parent}/"
 _SKIPPED = {__file__, *(str(Path(__file__).with_name(name)) for name in ("meta.py", "gru.py"))}
 
 
 def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
-    found = []
-    for number, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[number] if number < len(args) else kwargs.get(argument.name)
-            found += tensors(value)
-    return found
-
-
-def _writes_results(func: Any) -> bool:
-    """Return whether an operator has an argument such as `out=`.
-
-    The operator writes its results to the tensor in this argument.
-    """
-    return any(argument.is_out for argument in func._schema.arguments)
+    """Return the tensors to which an operator writes."""
+    arguments = enumerate(func._schema.arguments)
+    written = [(n, x.name) for n, x in arguments if x.alias_info is not None and x.alias_info.is_write]
+    return tensors([args[n] if n < len(args) else kwargs.get(name) for n, name in written])
 
 
 def _bytes(x: Tensor) -> int:
@@ -277,7 +267,3 @@ def _bytes(x: Tensor) -> int:
         if stride:
             distinct, span = distinct * size, span + (size - 1) * abs(stride)
     return min(distinct, span) * x.element_size()
-
-
-def _size(given: list[Tensor]) -> int:
-    return sum(map(_bytes, given))

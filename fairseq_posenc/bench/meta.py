@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -67,15 +67,14 @@ class Values:
         """Move a model to the meta device. Store the values of buffers that are not floating-point.
 
         Parameters that are shared stay shared."""
-        kept = {id(x): x.detach().clone() for x in model.buffers() if not x.is_floating_point()}
-        buffers = [(x, kept[id(x)]) for x in model.buffers() if id(x) in kept]
+        kept = [x.detach().clone() for x in model.buffers() if not x.is_floating_point()]
         before = torch.__future__.get_swap_module_params_on_conversion()
         torch.__future__.set_swap_module_params_on_conversion(True)
         try:
             model.to(META)
         finally:
             torch.__future__.set_swap_module_params_on_conversion(before)
-        for (_, values), x in zip(buffers, [x for x in model.buffers() if not x.is_floating_point()]):
+        for values, x in zip(kept, [x for x in model.buffers() if not x.is_floating_point()]):
             self.set(x, values)
         return model
 
@@ -184,13 +183,15 @@ def accelerator_branches() -> Iterator[None]:
     def recurrent(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
         return (at_once if x.device.type == "cpu" else gru)(x, *arguments)
 
-    attended = patch.object(F, "scaled_dot_product_attention", attention), patch.object(F, "dropout", dropped)
-    made = patch.object(torch, "tensor", copied), patch.object(Tensor, "new_tensor", copied_to)
-    with ExitStack() as stack:
-        kinds = patch.object(torch, "Generator", _Generator), patch.object(torch, "autocast", _Autocast)
-        steps = patch.object(torch._VF, "gru", recurrent)
-        for replaced in (*attended, *made, *kinds, steps):
-            stack.enter_context(replaced)
+    with (
+        patch.object(F, "scaled_dot_product_attention", attention),
+        patch.object(F, "dropout", dropped),
+        patch.object(torch, "tensor", copied),
+        patch.object(Tensor, "new_tensor", copied_to),
+        patch.object(torch, "Generator", _Generator),
+        patch.object(torch, "autocast", _Autocast),
+        patch.object(torch._VF, "gru", recurrent),
+    ):
         yield
 
 

@@ -65,21 +65,21 @@ def markdown(results: dict[str, Any]) -> str:
     lengths = [key for key in measures(rows) if key.startswith("attention ")]
     blocks = [_table(rows, [key for key in measures(rows) if key not in lengths])]
     if lengths:
-        blocks.append(
-            "Forward and backward pass of one self-attention module: time / memory, divided by the values of stock fairseq:\n"
-        )
-        blocks.append(_table([row for row in rows if row.get(lengths[0])], lengths))
-    blocks.append(
-        "Operations of matrix products / bytes read and written by all operators, divided by the values of stock fairseq:\n"
-    )
-    blocks.append(_table(rows, [key for key in measures(rows) if not key.startswith("memory ")], _counts))
+        blocks += [
+            "Forward and backward pass of one self-attention module: time / memory, divided by the values of stock fairseq:\n",
+            _table([row for row in rows if row.get(lengths[0])], lengths),
+        ]
+    blocks += [
+        "Operations of matrix products / bytes read and written by all operators, divided by the values of stock fairseq:\n",
+        _table(rows, [key for key in measures(rows) if not key.startswith("memory ")], _counts),
+    ]
     if results["settings"]["profile"]:
-        blocks.append(
+        blocks += [
             "Operators whose time differs most from stock fairseq, in milliseconds of one run. The time of stock fairseq is in "
-            "parentheses:\n"
-        )
-        blocks += [f"* {row['method']}, {row['site']}, {key}: {_operators(row[key])}" for row in rows for key in _profiled(row)]
-        blocks.append("")
+            "parentheses:\n",
+            *(f"* {row['method']}, {row['site']}, {key}: {_operators(row[key])}" for row in rows for key in _profiled(row)),
+            "",
+        ]
     return "\n".join(blocks) + "\n" + _listed([*_notes(results), _SOURCE])
 
 
