@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,9 +57,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..scoring import archive  # imported here, because archive imports numpy
+
     folder = results_folder(args.committed)
-    records = _records(folder)
-    committed = _find(args.committed, records)
+    records = {path.parent: record for path, record in archive.find(folder).items()}
+    if args.committed not in records:
+        raise PositionError(f"{args.committed}: no such run. Expected one of {join(list(map(str, records)), 4)}.")
+    committed = records[args.committed]
     if args.arguments or args.repetition is None:
         arguments = recipe_arguments(folder, args.committed, committed)
         print("\n".join(arguments) if args.arguments else shlex.join(arguments))
@@ -111,19 +115,6 @@ def _architecture_row(folder: str, record: Record) -> str:
     name = record.arch.removesuffix(size)
     pieces = [f"{PREFIX}{piece}" for spec in record.method.values() for piece in spec.split("+")]
     return name if folder == name else next((piece for piece in pieces if piece.startswith(f"{name}:")), name)
-
-
-def _records(folder: Path) -> dict[Path, Record]:
-    from ..scoring import archive  # imported here, because archive imports numpy
-
-    return {path.parent: record for path, record in archive.find(folder).items()}
-
-
-def _find(run: Path, records: dict[Path, Record]) -> Record:
-    if run not in records:
-        names = [str(path) for path in records]
-        raise PositionError(f"{run}: no such run. Expected one of {join(names, 4)}.")
-    return records[run]
 
 
 def _verify(args: argparse.Namespace, records: list[Record], committed: Record) -> int:
@@ -203,22 +194,18 @@ def compare(records: list[Record], committed: Record, found: Record, variance) -
     from .options import Options
 
     report = make_report(records, Options(sentences=False), None, variance)
-    pairs: list[tuple[str, float, float, Callable[[int], tuple[float | None, float | None]]]] = []
-    for part in committed.parts:
-        for metric, title in METRICS.items():
-            if part in found.parts:
-                value = getattr(committed.parts[part], metric)
-                spread = report.columns[part, metric].spread
-                pairs.append((
-                    f"{part} {title}", value, getattr(found.parts[part], metric),
-                    lambda count, value=value, spread=spread: _score_range(value, spread, count),
-                ))  # fmt: skip
-    losses = [Row("", [record]).final_loss for record in (committed, found)]
-    if losses[0] and losses[1]:
-        first, second = (loss.mean for loss in losses)
+    scores = [(part, metric) for part in committed.parts if part in found.parts for metric in METRICS]
+    losses = [loss.mean for record in (committed, found) if (loss := Row("", [record]).final_loss)]
+    count = len(scores) + (len(losses) == 2)
+    numbers = []
+    for part, metric in scores:
+        one, two = (getattr(record.parts[part], metric) for record in (committed, found))
+        limits = _score_range(one, report.columns[part, metric].spread, count)
+        numbers.append(Number(f"{part} {METRICS[metric]}", one, two, *limits))
+    if len(losses) == 2:
         groups = [list(row.final_loss.by_seed.values()) for row in report.rows if row.final_loss]
-        pairs.append(("last validation loss", first, second, lambda count: _loss_range(first, groups, count)))
-    return [Number(name, one, two, *limits(len(pairs))) for name, one, two, limits in pairs]
+        numbers.append(Number("last validation loss", *losses, *_loss_range(losses[0], groups, count)))
+    return numbers
 
 
 def _score_range(value: float, spread, count: int) -> tuple[float | None, float | None]:
@@ -266,14 +253,10 @@ def largest_difference(committed: Record, found: Record) -> str:
         return "Learning curves: no validation at the same number of updates."
     if all(one[update] == two[update] for update in both):
         return f"Learning curves: {len(both)} validations, all losses equal."
-    differences = {}
-    for update in both:
-        first, second = one[update], two[update]
-        if (first is None) != (second is None):
-            return f"Learning curves: after {update:,} updates, only one of the two losses is finite."
-        if first is not None and second is not None:
-            differences[update] = abs(first - second)
-    at = max(differences, key=differences.__getitem__)
+    unequal = [update for update in both if (one[update] is None) != (two[update] is None)]
+    if unequal:
+        return f"Learning curves: after {unequal[0]:,} updates, only one of the two losses is finite."
+    at = max((update for update in both if one[update] is not None), key=lambda update: abs(one[update] - two[update]))
     return (
         f"Learning curves, {len(both)} validations: the losses differ most after {at:,} updates, {one[at]:.3f} and {two[at]:.3f}."
     )
