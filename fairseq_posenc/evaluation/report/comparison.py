@@ -350,10 +350,7 @@ def _only_method(specs: Mapping[str, str]) -> str | None:
 
 def _others(variance: SeedVariance, records: list[Record], part: str) -> dict[Path, Record]:
     """Return the runs of --seed-variance that have the same task as the table, and are not in the table."""
-    wanted: dict[str, dict[str, Any]] = {}
-    for record in records:
-        for name, settings in conditions(record).items():
-            wanted.setdefault(name, settings)
+    wanted = {name: settings for record in reversed(records) for name, settings in conditions(record).items()}
     taken = {(identity(record), record.seed) for record in records}
     return {
         path: run

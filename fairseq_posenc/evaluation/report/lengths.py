@@ -206,8 +206,8 @@ def make_tables(decodings: list[Decoding]) -> list[Table]:
     at = {(decoding.row, decoding.asked): decoding.measured() for decoding in decodings}
 
     def table(title: str, metric: str, digits: int) -> Table:
-        body = [[row, *(_cell(at.get((row, name)), metric, digits) for name in asked)] for row in rows]
-        return Table(title, ["decoder", *asked], body, None)
+        cells = {key: f"{measured[metric]:.{digits}f}" for key, measured in at.items()}
+        return Table(title, ["decoder", *asked], [[row, *(cells.get((row, name), "") for name in asked)] for row in rows])
 
     return [
         table(f"Mean absolute difference between produced and requested length, in {unit}", "mean_absolute_difference", 2),
@@ -223,10 +223,6 @@ def _rows(decodings: list[Decoding]) -> list[str]:
     return list(dict.fromkeys(decoding.row for decoding in decodings))
 
 
-def _cell(measured: dict[str, float] | None, metric: str, digits: int) -> str:
-    return "" if measured is None else f"{measured[metric]:.{digits}f}"
-
-
 def _of_references(decodings: list[Decoding]) -> list[Decoding]:
     """Return the decodings whose requested lengths are the reference lengths.
 
@@ -238,8 +234,7 @@ def _of_references(decodings: list[Decoding]) -> list[Decoding]:
 
 def _accuracy(decodings: list[Decoding]) -> Table:
     chosen = _of_references(decodings)
-    columns = {f"within {n}": f"within_{n}" for n in WITHIN}
-    columns |= {"within 5 %": "within_5_percent"}
+    columns = {**{f"within {n}": f"within_{n}" for n in WITHIN}, "within 5 %": "within_5_percent"}
     others = {"length ratio": ("length_ratio", 3), "brevity penalty": ("brevity_penalty", 3), "BLEU": ("bleu", 1)}
     body = []
     for decoding in chosen:
@@ -286,15 +281,14 @@ def draw(decodings: list[Decoding]) -> Figure:
     """
     import statistics
 
-    from ...plotting.style import label_text, line_style, new_figure
+    from ...plotting.style import first_axes, label_text, line_style, new_figure
 
     rows, unit = _rows(decodings), decodings[0].scores.asked.unit
     columns = min(_COLUMNS, len(rows))
     height = -(-len(rows) // columns)
     figure, axes = new_figure(_PANEL * columns + 0.5, _PANEL * height + 0.5, height, columns, sharex=True, sharey=True)
     longest = max(length for decoding in decodings for length in decoding.lengths.asked)
-    panels = [axis for line in axes for axis in line]
-    for index, (row, axis) in enumerate(zip(rows, panels)):
+    for index, (row, axis) in enumerate(zip(rows, first_axes(axes, len(rows)))):
         by_asked: dict[int, list[int]] = {}
         for decoding in decodings:
             if decoding.row == row and decoding.scores.asked.source in ("reference", "source"):
@@ -307,8 +301,6 @@ def draw(decodings: list[Decoding]) -> Figure:
         means = [statistics.fmean(by_asked[length]) for length in x]
         axis.errorbar(x, means, yerr=spread, fmt=style["marker"], markersize=2.5, color=style["color"], elinewidth=0.6)
         axis.set_title(label_text(row), loc="left", fontsize=8)
-    for axis in panels[len(rows) :]:
-        axis.set_visible(False)
     figure.supxlabel(f"requested length ({unit}s)", fontsize=9)
     figure.supylabel(f"produced length ({unit}s)", fontsize=9)
     return figure
