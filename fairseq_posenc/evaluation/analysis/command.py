@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ...common.files import make_folder
 from ...common.messages import shorten
@@ -158,22 +156,16 @@ def _rate(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     from . import results
 
-    _require_once("--parts", getattr(args, "parts", None) or [])
-    _require_once("--subsets", getattr(args, "subsets", None) or [])
+    for option in ("parts", "subsets"):
+        given = getattr(args, option, None) or []
+        if twice := [name for number, name in enumerate(given) if name in given[:number]]:
+            raise PositionError(
+                f"--{option} {shorten(twice[0])}: given twice. Expected each test set once. Remove one of the two."
+            )
     if args.output:
         make_folder(args.output)  # create the folder before the long computation, because creating a folder can fail
-    found = _analysis(args.analysis)(args)
+    found = importlib.import_module(f".{args.analysis}", __package__).analyse(args)
     print(results.screen(found), end="")
     if args.output:
         print(f"{args.output}: {', '.join(results.write(found, args.output))}")
     return 0
-
-
-def _require_once(option: str, names: list[str]) -> None:
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise PositionError(f"{option} {shorten(name)}: given twice. Expected each test set once. Remove one of the two.")
-
-
-def _analysis(name: str) -> Callable[[argparse.Namespace], Any]:
-    return importlib.import_module(f".{name}", __package__).analyse

@@ -169,9 +169,8 @@ def accuracies(found: Detector, run: Run, tested: Sequence[Instance], size: int)
         for part in _batches(tested, size):
             inserted, original = (logits.argmax(-1).tolist() for logits in found(*_tensors(run, part)))
             hits += [(i == one.inserted, o == one.original) for one, i, o in zip(part, inserted, original)]
-    by_bucket: list[list[bool]] = [[] for _ in range(moves.BUCKETS)]
-    for one, hit in zip(tested, hits):
-        by_bucket[moves.bucket(abs(one.inserted - one.original))].append(all(hit))
+    places = [moves.bucket(abs(one.inserted - one.original)) for one in tested]
+    by_bucket = [[all(hit) for hit, own in zip(hits, places) if own == number] for number in range(moves.BUCKETS)]
 
     def mean(values: Sequence[bool]) -> float:
         return sum(values) / max(len(values), 1)

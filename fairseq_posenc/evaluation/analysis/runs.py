@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...common.files import read_text
 from ...core import SITES, PositionError
@@ -145,9 +146,5 @@ def _without_end(words: list[int], end: int) -> list[int]:
 
 def batch_of(sentences: Sequence[Sequence[int]], run: Run) -> Tensor:
     """Return a batch [B, S] of the sentences. </s> is appended to each sentence, then padding."""
-    width = max(map(len, sentences)) + 1
-    tokens = torch.full((len(sentences), width), run.words.pad())
-    for row, words in zip(tokens, sentences):
-        row[: len(words)] = torch.tensor(words)
-        row[len(words)] = run.words.eos()
-    return tokens
+    rows = [torch.tensor([*words, run.words.eos()]) for words in sentences]
+    return pad_sequence(rows, batch_first=True, padding_value=run.words.pad())
