@@ -122,25 +122,19 @@ def _learning_curve(lines: list[str]) -> list[list[float | None]]:
     for fields in _json_lines(lines):
         subset = next(filter(None, map(_JSON_LOSS.fullmatch, fields)), None)
         if subset:
-            updates, loss = _number(fields[subset[0]]), fields.get(f"{subset[1]}_loss")
-            if updates is not None and _is_number(loss):
-                found.append((subset[1], int(updates), _number(loss)))
+            updates, loss = _number(fields[subset[0]]), _number(fields.get(f"{subset[1]}_loss"))
+            if updates is not None and math.isfinite(updates) and loss is not None:
+                found.append((subset[1], int(updates), loss if math.isfinite(loss) else None))
     kept = {updates: loss for subset, updates, loss in found if subset == found[0][0]}
     return [list(point) for point in sorted(kept.items())]
 
 
 def _number(value: Any) -> float | None:
-    """Return a field of a json log as a number. The field is a number or a text. Return None if it is not a finite number."""
-    return float(value) if _is_number(value) and math.isfinite(float(value)) else None
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a field of a json log is a number, which may be NaN or infinite."""
+    """Return a field of a json log as a number, which may be NaN or infinite. Return None if the field is not a number."""
     try:
-        float(value)
+        return float(value)
     except (TypeError, ValueError, OverflowError):
-        return False
-    return True
+        return None
 
 
 def _training_seconds(lines: list[str]) -> float | None:
@@ -156,7 +150,7 @@ def _training_seconds(lines: list[str]) -> float | None:
             epochs[int(epoch[1])] = float(walls[-1])
     for fields in _json_lines(lines):
         number, seconds = _number(fields["epoch"]), _number(fields.get("train_train_wall"))
-        if number is not None and seconds is not None:
+        if number is not None and seconds is not None and math.isfinite(number) and math.isfinite(seconds):
             epochs[int(number)] = seconds
     return sum(epochs.values()) if epochs else None
 
