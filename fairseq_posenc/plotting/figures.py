@@ -194,6 +194,7 @@ def _line(axis: Axes, x: Sequence[int], y: Sequence[float], title: str, label: s
 
 def _atlas(panels: Sequence[Panel]) -> Figure:
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     rows = -(-len(panels) // _COLUMNS)
     free = -len(panels) % _COLUMNS  # free places of the last row, used for the legend if possible
@@ -214,26 +215,17 @@ def _atlas(panels: Sequence[Panel]) -> Figure:
         for spine in axis.spines.values():
             spine.set_color("#999999")
         figure.text(*at(column, row, 34), f"{panel.title}{_DRAWN * panel.origin.startswith('drawn')}", fontsize=9)
-        figure.text(*at(column, row, 49), _short(panel), fontsize=7.5, color=_FAINT)
+        quantity = panel.quantity.split(" of position")[0]
+        figure.text(*at(column, row, 49), f"{panel.site}, {quantity}", fontsize=7.5, color=_FAINT)
     for row in range(rows):
         line = list(enumerate(panels[row * _COLUMNS : (row + 1) * _COLUMNS]))
         for family, members in groupby(line, key=lambda item: item[1].family):
             columns = [column for column, _ in members]
             (left, y), right = at(columns[0], row, 18), at(columns[-1], row, 0)[0] + _SIDE / width
-            figure.add_artist(_rule(figure, left, right, y))
+            figure.add_artist(Line2D([left, right], [y, y], color="#222222", linewidth=1, transform=figure.transFigure))
             figure.text(left, y + 4 / height, family, fontsize=10, weight="bold", color="#222222")
     _legend(figure, panels, at)
     return figure
-
-
-def _rule(figure: Figure, left: float, right: float, y: float) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([left, right], [y, y], color="#222222", linewidth=1, transform=figure.transFigure)
-
-
-def _short(panel: Panel) -> str:
-    return f"{panel.site}, {panel.quantity.split(' of position')[0]}"
 
 
 def _legend(figure: Figure, panels: Sequence[Panel], at: Any) -> None:

@@ -29,13 +29,12 @@ def random_sentence(tokens: Sequence[int], relations: int = RELATIONS) -> Senten
     for place, word in enumerate(grown[1:], 1):
         heads[word] = grown[generator.integers(max(0, place - 8), place)]
     names = generator.integers(min(FIRST_RELATION, relations - 1), relations, count + 1)
-    if count:
-        heads[count], names[count] = grown[0], END_RELATION
     order = np.append(generator.permutation(count), count)
     edges = generator.integers(max(count, 1), size=(count, 2))  # some words have no edge, others are in a cycle
     edges = np.column_stack([edges, generator.integers(min(FIRST_RELATION, relations - 1), relations, count)])
     edges = edges[edges[:, 0] != edges[:, 1]]
     if count:
+        heads[count], names[count] = grown[0], END_RELATION
         edges = np.append(edges, [[grown[0], count, END_RELATION]], 0)
     return Sentence(words, heads, names, edges, order)
 
