@@ -368,6 +368,22 @@ def test_lengths_of_wrong_input(refusal, scored):
     assert "are damaged. Run posenc score again" in refusal("analyse", "lengths", *scored)
 
 
+def test_runs_that_know_the_lengths_of_the_references_are_not_compared(posenc, scored, tmp_path):
+    file = scored[1] / "score.json"
+    content = json.loads(file.read_text())
+    content["parts"]["test"]["asked"] = {"source": "reference", "ratio": 1.0, "unit": "token", "end": "free"}
+    file.write_text(json.dumps(content))
+    status, printed, _ = posenc("analyse", "lengths", *scored, "--output", tmp_path / "out")
+    assert status == 0 and "not compared with none, because decoding read other properties of the references" in printed
+    assert {row["p"] for row in table(tmp_path / "out" / "lengths.csv")} == {""}
+
+
+def test_lengths_of_another_number_of_sentences(refusal, scored):
+    file = scored[1] / "score.json"
+    file.write_text(file.read_text().replace('"sentences": 120', '"sentences": 119'))
+    assert "the sentence statistics of test set test are damaged" in refusal("analyse", "lengths", scored[1])
+
+
 def test_lengths_of_a_run_that_did_not_end(refusal, scored):
     path = scored[1] / "score.json"
     found = json.loads(path.read_text())

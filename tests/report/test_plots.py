@@ -135,6 +135,16 @@ def test_a_line_ends_where_the_first_seed_ends(figures):
     assert [*zip(line.get_xdata(), line.get_ydata())] == [(1, 5.0), (2, 3.5)]
 
 
+def test_a_line_has_the_validations_that_all_seeds_have(figures):
+    summary = summary_of("none", "t5")
+    row = summary.rows[1]
+    row.runs[0] = row.runs[0].model_copy(update={"learning_curve": [(1, 5.0), (2, 4.0), (3, 3.0)]})
+    row.runs.append(row.runs[0].model_copy(update={"learning_curve": [(1, 7.0), (3, 5.0)], "seed": 2}))
+    plots.draw_plots(summary)
+    (line,) = [line for line in figures["learning"].axes[0].lines if line.get_label() == row.name]
+    assert [*zip(line.get_xdata(), line.get_ydata())] == [(1, 6.0), (3, 4.0)]
+
+
 def test_a_line_ends_with_a_cross_where_a_loss_is_not_finite(figures):
     """The mean over the other seeds would look like the mean over all seeds."""
     summary = summary_of("none", "t5", "rope")

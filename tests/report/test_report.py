@@ -1,5 +1,6 @@
 """posenc report: its numbers, the conditions under which it shows them, and its errors."""
 
+import copy
 import json
 import re
 import statistics
@@ -283,6 +284,32 @@ def test_only_rows_with_the_lengths_of_the_references_are_not_compared(posenc, w
             assert beside.score(spec, "test", "bleu").difference == alone.score(spec, "test", "bleu").difference
     else:
         assert of_ldpe.difference.differs and of_ldpe.rank == BEST
+
+
+def test_inputs_are_compared_for_each_test_set(posenc, write):
+    """In this table, only t5 knows the lengths of the references of `test`, and only sinusoidal those of `web`."""
+    records = []
+    for spec, told, rate in (("sinusoidal", "web", 0.3), ("t5", "test", 0.1), ("rope", "", 0.2)):
+        for seed in (1, 2, 3):
+            records.append(runs.run(spec, seed, rate))
+            parts = records[-1]["parts"]
+            parts["web"] = copy.deepcopy(parts["test"])
+            for part in {told} - {""}:
+                parts[part]["asked"] = {"source": "reference", "ratio": 1.0, "unit": "token", "end": "free"}
+    folder = write(*records)
+    found = make_report([read(path) for path in sorted(folder.glob("*/score.json"))], Options(sentences=False))
+    compared = {
+        (row, part): found.score(row, part, "bleu").difference is not None for row in ("t5", "rope") for part in ("test", "web")
+    }
+    assert compared == {("t5", "test"): False, ("rope", "test"): True, ("t5", "web"): False, ("rope", "web"): False}
+    assert found.not_compared("test") == ["t5"] and {*found.not_compared("web")} == {"t5", "rope"}
+
+
+def test_seeds_of_one_row_have_the_same_requested_lengths(posenc, write):
+    folder = write(runs.run("t5"), asked("reference", "t5", 2), asked("reference", "t5", 3), runs.run("none"))
+    status, out, error = posenc("report", folder)
+    assert status == 2 and not out
+    assert "t5, test set test: output lengths were requested for seed 2, 3, but not for seed 1. Expected the same" in error
 
 
 def test_rows_that_all_know_the_lengths_of_the_references_are_compared(posenc, write):

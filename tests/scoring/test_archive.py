@@ -1,8 +1,10 @@
 """posenc archive stores many score.json files in two small files without loss."""
 
+import base64
 import json
 import lzma
 import shutil
+import zlib
 
 import pytest
 
@@ -145,6 +147,31 @@ def test_files_beside_an_archive_must_agree_with_it(folder, archived):
         archive.find(archived)
 
 
+def test_another_compression_of_the_same_numbers_is_the_same_run(folder, posenc, tmp_path):
+    """Versions of zlib compress the same text to different bytes."""
+    file = folder / "0" / "score.json"
+    content = json.loads(file.read_text())
+    for scores in content["parts"].values():
+        packed = zlib.decompress(base64.b64decode(scores["statistics"]))
+        scores["statistics"] = base64.b64encode(zlib.compress(packed, 1)).decode()
+    file.write_text(json.dumps(content))
+    for command in (["archive", folder], ["archive", folder], ["archive", folder, "--output", tmp_path / "other"]):
+        status, _, error = posenc(*command)
+        assert status == 0, error
+    content["parts"]["test"]["bleu"] += 1
+    file.write_text(json.dumps(content))
+    assert "score.json differs from the run 0" in posenc("archive", folder)[2]
+
+
+def test_no_lengths_are_one_line(folder, posenc):
+    file = folder / "2" / "score.json"
+    content = json.loads(file.read_text())
+    content["parts"]["test"]["lengths"] = Lengths([], []).pack()
+    file.write_text(json.dumps(content))
+    status, _, error = posenc("archive", folder)
+    assert status == 2 and "the field lengths is damaged (no sentences). Run posenc score again." in error
+
+
 def test_new_runs_are_added_to_the_archive_of_their_folder(folder, posenc, tmp_path):
     expected = {path.relative_to(folder): record for path, record in archive.find(folder).items()}
     shutil.move(folder / "3", tmp_path / "new")
@@ -188,12 +215,27 @@ def _edit(change):
         lambda archived: (archived / archive.RUNS).write_text("[]"),
         _edit(lambda content: content.update(format=1)),
         _edit(lambda content: content["sentences"][0].__setitem__(3, 2**40)),
+        _edit(lambda content: content["sentences"][0].__setitem__(3, float("inf"))),
         _edit(lambda content: content["sentences"][0].insert(3, content["sentences"][0].pop(4))),
         _edit(lambda content: content["sentences"].pop()),
         _edit(lambda content: content["runs"]["0"].pop("seed")),
         _edit(lambda content: content["runs"]["0"]["parts"].update(test=[])),
     ],
-    ids=["missing", "empty", "truncated", "other", "nested", "list", "format", "huge", "columns", "fewer", "no-seed", "no-part"],
+    ids=[
+        "missing",
+        "empty",
+        "truncated",
+        "other",
+        "nested",
+        "list",
+        "format",
+        "huge",
+        "infinite",
+        "columns",
+        "fewer",
+        "no-seed",
+        "no-part",
+    ],
 )
 def test_damage_is_one_line(archived, damage):
     damage(archived)

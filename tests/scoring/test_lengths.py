@@ -59,6 +59,16 @@ def test_a_sentence_without_an_asked_length():
         lengths.parse(OUTPUT.format(HEADER.format("token")), [*HYPOTHESES, "more"], "test.out")
 
 
+def test_a_sentence_without_scores_of_tokens():
+    text = OUTPUT.format(HEADER.format("token")).replace("P-1", "X-1")
+    with pytest.raises(PositionError, match=r"test\.out: scores of tokens \(P- lines\) for 2 of 3 sentences\. Expected one line"):
+        lengths.parse(text, HYPOTHESES, "test.out")
+
+
+def test_a_ratio_that_is_no_number_is_not_read():
+    assert lengths.parse(OUTPUT.format(HEADER.format("token").replace("0.8", "abc")), HYPOTHESES, "test.out") == {}
+
+
 def test_metrics_by_hand():
     found = Lengths(asked=[10, 20, 40, 5], got=[10, 21, 38, 10]).metrics()
     assert found["variance"] == (0 + 1 + 4 + 25) / 4

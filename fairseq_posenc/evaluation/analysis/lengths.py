@@ -13,7 +13,7 @@ import numpy as np
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ...plotting.style import add_legend, label_text, line_style, new_figure
-from ..report.records import conditions, label, require_comparable
+from ..report.records import conditions, label, read_from_references, require_comparable
 from ..report.sentences import MIN_SENTENCES, Bucket, bucket_name, buckets_up_to, in_bucket, random_seed, sentence_test
 from ..report.statistics import ALPHA, holm
 from ..scoring.record import FILE, Record, read
@@ -69,6 +69,8 @@ def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], S
         packed = record.parts[name].statistics
         try:
             found = None if packed is None else SentenceStatistics.unpack(packed)
+            if found is not None and len(found.bleu) != record.parts[name].sentences:
+                raise ValueError("wrong number of sentences")
         except Exception:  # unpacking damaged statistics can raise errors of many types
             raise PositionError(
                 f"{file}: the sentence statistics of test set {shorten(name)} are damaged. Run posenc score again."
@@ -93,12 +95,14 @@ def analyse(args: argparse.Namespace) -> Result:
     baseline = args.baseline or ("sinusoidal" if "sinusoidal" in runs else titles[0])
     if baseline not in runs:
         raise PositionError(f"--baseline {shorten(baseline)}: no such run. Expected one of {join(titles, 8)}.")
+    read = {title: [read_from_references(record, name) for name in names] for title, (record, names, _) in zip(titles, loaded)}
+    other_inputs = [title for title in titles if read[title] != read[baseline]]
     records, curves, heads = [], {title: {} for title in titles}, {}
     for first, last, name in _buckets(args.seen, runs[baseline]):
         inside = {title: select(statistics, first, last) for title, statistics in runs.items()}
         heads[name] = f"{name} (n = {len(inside[baseline].bleu)})"
         enough = len(inside[baseline].bleu) >= MIN_SENTENCES
-        others = [title for title in inside if title != baseline] if enough else []
+        others = [title for title in inside if title not in (baseline, *other_inputs)] if enough else []
         counts = {title: np.array(own.bleu) for title, own in inside.items()}
         p_values = np.array([sentence_test("bleu", counts[baseline], counts[title]) for title in others])
         tested = dict(zip(others, map(float, holm(p_values))))
@@ -118,6 +122,11 @@ def analyse(args: argparse.Namespace) -> Result:
         f"'-': fewer than {MIN_SENTENCES} sentences.",
         "The CSV file also contains chrF, brevity penalty, length ratio and corrected p.",
     ]
+    if other_inputs:
+        notes.append(
+            f"not compared with {baseline}, because decoding read other properties of the references (length or order): "
+            f"{'; '.join(other_inputs)}."
+        )
     if args.seen:
         notes.append(
             f"seen: source sentences of at most {args.seen} words, the length of the longest training source. The vertical line "

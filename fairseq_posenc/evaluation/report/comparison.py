@@ -12,14 +12,23 @@ import numpy as np
 
 from ...common.messages import join, shorten
 from ...core import PositionError
-from ...data.side.reorder import ORACLE
 from ...registry.spec import parse, sites_of
 from ..scoring import others
 from ..scoring.record import PartScores, Record
 from ..scoring.sentences import METRICS
 from . import statistics
 from .options import Options
-from .records import Published, SeedVariance, conditions, describe, identity, label, same_task, unfinished_runs
+from .records import (
+    Published,
+    SeedVariance,
+    conditions,
+    describe,
+    identity,
+    label,
+    read_from_references,
+    same_task,
+    unfinished_runs,
+)
 from .sentences import (
     MIN_SENTENCES,
     bleu_by_length,
@@ -74,14 +83,9 @@ class Row:
         """
         return sorted({part.asked.source for run in self.runs for part in run.parts.values() if part.asked})
 
-    @property
-    def read_from_references(self) -> set[str]:
-        """Return what decoding read from the references: {"length"}, {"order"}, both, or an empty set.
-
-        Rows with different sets have different inputs, so they are not compared.
-        """
-        found = {"length"} if "reference" in self.asked else set()
-        return found | {"order" for run in self.runs if run.settings.get("order_source") == ORACLE}
+    def read_from_references(self, part: str) -> set[str]:
+        """Return what the runs read from the references of a test set (see `records.read_from_references`)."""
+        return set().union(*(read_from_references(run, part) for run in self.runs))
 
     def values(self, get: Callable[[Record], float | None]) -> Values | None:
         found = {run.seed: value for run in self.runs if (value := get(run)) is not None}
@@ -237,11 +241,10 @@ class Report:
     def runs(self) -> list[Record]:
         return [run for row in self.rows for run in row.runs]
 
-    @property
-    def not_compared(self) -> list[str]:
-        """Return the names of the rows that read other properties of the references than the baseline."""
-        read = {row.name: row.read_from_references for row in self.rows if row.runs}
-        return [name for name, found in read.items() if found != read[self.baseline]]
+    def not_compared(self, part: str) -> list[str]:
+        """Return the names of the rows that read other properties of the references of a test set than the baseline."""
+        read = {row.name: row.read_from_references(part) for row in self.rows if row.score(part, "bleu")}
+        return [name for name, found in read.items() if found != read.get(self.baseline, found)]
 
     @property
     def seeds(self) -> int:
@@ -283,6 +286,7 @@ def make_report(
             "the runs. Correct the part in the file."
         )
     baseline = _baseline(rows, options.baseline)
+    _require_equal_lengths(rows, parts)
     runs = {part: _others(variance, records, part) for part in parts}
     elsewhere = {
         (part, metric): _with_scores(runs[part], variance, part, metric) for part in parts for metric in _metrics(records, part)
@@ -303,6 +307,22 @@ def make_report(
     return report
 
 
+def _require_equal_lengths(rows: list[Row], parts: list[str]) -> None:
+    """Raise PositionError if lengths were requested for some seeds of a row only."""
+    for row in rows:
+        for part in parts:
+            seeds: dict[bool, list[int]] = {}
+            for run in row.runs:
+                if part in run.parts:
+                    seeds.setdefault(run.parts[part].asked is None, []).append(run.seed)
+            if len(seeds) > 1:
+                raise PositionError(
+                    f"{shorten(row.name)}, test set {shorten(part)}: output lengths were requested for seed "
+                    f"{join(list(map(str, seeds[False])), 4)}, but not for seed {join(list(map(str, seeds[True])), 4)}. Expected "
+                    "the same decoding for all seeds of a row. Decode and score these runs again."
+                )
+
+
 def _by_row(published: Published | None, rows: list[Row]) -> Published | None:
     """Replace the spec of each published score by the name of the row with the same options.
 
@@ -318,7 +338,14 @@ def _by_row(published: Published | None, rows: list[Row]) -> Published | None:
         except PositionError:  # a name of the publication that is not a spec
             return spec
 
-    return published.model_copy(update={"figures": {named(spec): score for spec, score in published.figures.items()}})
+    specs: dict[str, str] = {}  # name of the row -> spec in the file
+    for spec in published.figures:
+        if specs.setdefault(named(spec), spec) != spec:
+            raise PositionError(
+                f"--published: {shorten(specs[named(spec)])} and {shorten(spec)} are the same row. Expected one score per row. "
+                "Remove one of them from the file."
+            )
+    return published.model_copy(update={"figures": {row: published.figures[spec] for row, spec in specs.items()}})
 
 
 def _metrics(records: list[Record], part: str) -> list[str]:
@@ -402,9 +429,11 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
     scores = _matrix([[values.by_seed.get(seed, np.nan) for seed in seeds] for _, values in run])
     scale = statistics.choose_scale(np.nanmean(scores, -1)) if percent else statistics.POINTS
     spread, known = _spread(run, scores, elsewhere, scale, percent)
-    alike = np.array([row.read_from_references == baseline.read_from_references for row, _ in run])
+    inputs = baseline.read_from_references(part)
+    alike = np.array([row.read_from_references(part) == inputs for row, _ in run])
     order = sorted(range(len(run)), key=lambda i: (not alike[i], run[i][1].mean if smaller else -run[i][1].mean))
-    best = order[0]
+    ranked = order[: max(alike.sum(), 1)]
+    best = ranked[0]
     names = [row.name for row, _ in run]
     at = names.index(baseline.name) if baseline.name in names else None
 
@@ -419,12 +448,15 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
         return statistics.compare(scores[:, np.isfinite(scores[row])], row, known, scale, True, percent, alike)
 
     over_all = statistics.compare(scores, best if at is None else at, known, scale, tested=alike)
-    to_base, to_best = compared(best if at is None else at), compared(best)
-    some_tested = np.isfinite(to_best.holm).any()
+    to_base = compared(best if at is None else at)
+    # the best row is chosen by its scores, so p is corrected for all pairs of rows. The first pairs are those of the best row
+    pairs = [compared(row).p[ranked[place + 1 :]] for place, row in enumerate(ranked)]
+    to_best = dict(zip(ranked[1:], statistics.holm(np.concatenate(pairs))))
+    some_tested = np.isfinite([*to_best.values()]).any()
     found = {}
     for i, (row, values) in enumerate(run):
         equal = values.mean == run[best][1].mean
-        p = to_best.holm[i]
+        p = to_best.get(i, np.nan)
         rank = BEST if equal else TIED if p > statistics.ALPHA else UNTESTED if np.isnan(p) and some_tested else ""
         tested = to_base if np.isfinite(to_base.p[i]) else over_all  # if p is unknown, use the means over all seeds
         difference = None if at is None or i == at or not alike[i] else _difference(tested, i, at, to_base)
@@ -496,7 +528,7 @@ def _sentence_tests(
     """
     by_seed: dict[int, dict[str, dict[str, statistics.Array]]] = {}
     for row in rows:
-        for run in row.runs if row.read_from_references == baseline.read_from_references else ():
+        for run in row.runs if row.read_from_references(part) == baseline.read_from_references(part) else ():
             by_seed.setdefault(run.seed, {})[row.name] = sentence_counts(run, part)
     found: dict[tuple[str, str, str], dict[int, float]] = {}
     for seed, systems in sorted(by_seed.items()):

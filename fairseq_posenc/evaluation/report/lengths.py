@@ -76,9 +76,13 @@ class Decoding:
 
     @property
     def asked(self) -> str:
-        """Return the name of the requested lengths in tables, such as 'reference', or '0.8 reference' with a ratio."""
-        source = self.scores.asked.source
-        return source if self.scores.asked.ratio == 1 else f"{self.scores.asked.ratio:g} {source}"
+        """Return the name of the requested lengths in tables: their source, the ratio, and the end of sentences.
+
+        Examples are 'reference', '0.8 reference' with a ratio, and 'reference, end exact' with --length-eos exact.
+        """
+        asked = self.scores.asked
+        ratio = "" if asked.ratio == 1 else f"{asked.ratio:g} "
+        return f"{ratio}{asked.source}" + ("" if asked.end == "free" else f", end {asked.end}")
 
     def measured(self, rows: list[int] | None = None) -> dict[str, float]:
         """Return all metrics of the sentences with the indices `rows`, or of all sentences."""
@@ -174,6 +178,8 @@ def _decodings(record: Record, all_records: list[Record]) -> Iterator[Decoding]:
             continue
         try:
             lengths, statistics = Lengths.unpack(scores.lengths), SentenceStatistics.unpack(scores.statistics)
+            if not len(lengths.got) == len(statistics.bleu) == scores.sentences:
+                raise ValueError("wrong number of sentences")
         except Exception as error:  # unpacking damaged statistics can raise errors of many types
             raise PositionError(
                 f"{_name(record, all_records)}, {part}: the output lengths are damaged ({error}). Run posenc score again."

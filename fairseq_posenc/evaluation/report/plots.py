@@ -122,19 +122,19 @@ def _learning(report: Report) -> Figure | None:
 
 
 def _curve(row: Row) -> dict[int, Values]:
-    """Return the learning curve: number of updates -> losses of all seeds with a validation at this number of updates.
+    """Return the learning curve: number of updates -> losses of all seeds.
 
-    The curve ends before the first loss of a seed that is NaN or infinite, and after the last validation that all seeds have.
-    The mean of fewer seeds would be the mean of other runs.
+    The curve contains the validations that all seeds have, because the mean of fewer seeds would be the mean of other runs. It
+    ends before the first loss of a seed that is NaN or infinite.
     """
     end = math.inf if row.diverged_at is None else row.diverged_at
-    lasts = [max(updates for updates, _ in run.learning_curve) for run in row.runs if run.learning_curve]
     points: dict[int, dict[int, float]] = {}
     for run in row.runs:
         for updates, loss in run.learning_curve or ():
-            if updates < end and updates <= min(lasts) and loss is not None:
+            if updates < end and loss is not None:
                 points.setdefault(updates, {})[run.seed] = loss
-    return {updates: Values(by_seed) for updates, by_seed in sorted(points.items())}
+    seeds = sum(bool(run.learning_curve) for run in row.runs)
+    return {updates: Values(by_seed) for updates, by_seed in sorted(points.items()) if len(by_seed) == seeds}
 
 
 def _length(report: Report) -> Figure | None:

@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from ...common.files import read_text
 from ...common.messages import join, shorten
 from ...core import SITES, PositionError
+from ...data.side.reorder import ORACLE
 from ...registry.architectures import COMPLEX_MODEL
 from ...registry.spec import parse
-from ..scoring.record import FILE, Record, Text
+from ..scoring.record import FILE, Record, Text, same_content
 
 #: fields that depend on the method or on the single run. All other fields must be equal in all rows of a table
 _MAY_DIFFER = frozenset({
@@ -58,7 +59,7 @@ def load(folders: Sequence[Path]) -> list[Record]:
             own.add(path)
             earlier, known = seen.setdefault((identity(record), record.seed), (path, record))
             archived = not (earlier.exists() and path.exists())  # an archive in the folder contains copies of the runs
-            same = known == record and archived if earlier in own else _without_speed(known) == _without_speed(record)
+            same = same_content(known, record) and archived if earlier in own else same_content(known, record, _SPEED)
             if earlier != path and not same:
                 raise PositionError(
                     f"{path}: {name_of(record)}, as in {earlier}. Expected each seed once. Remove one of the two."
@@ -67,9 +68,8 @@ def load(folders: Sequence[Path]) -> list[Record]:
     return [record for _, record in seen.values()]
 
 
-def _without_speed(record: Record) -> dict[str, Any]:
-    """Return the fields of a record that do not change if the same training run is repeated."""
-    return record.model_dump(exclude={"tokens_per_second", "training_seconds", "peak_memory", "device", "ended"})
+#: fields of a record that can change if the same training run is repeated
+_SPEED = frozenset({"tokens_per_second", "training_seconds", "peak_memory", "device", "ended"})
 
 
 def label(record: Record) -> str:
@@ -125,6 +125,16 @@ def _signature(text: str) -> str:
         return parse(text).signature
     except PositionError:
         return text
+
+
+def read_from_references(record: Record, part: str) -> set[str]:
+    """Return what a run read from the references of a test set: {"length"}, {"order"}, both, or an empty set.
+
+    Runs with different sets have different inputs, so their scores are not compared.
+    """
+    found = {"order"} if record.settings.get("order_source") == ORACLE else set()
+    asked = record.parts[part].asked if part in record.parts else None
+    return found | ({"length"} if asked is not None and asked.source == "reference" else set())
 
 
 def traits(record: Record) -> Iterator[str]:
@@ -198,7 +208,7 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     # name of the group -> path and content of its conditions
     found: dict[str, tuple[tuple[str, ...], Any]] = {"": ((), content)}
     found |= {part: (("parts", part), scores) for part, scores in parts.items()}
-    found |= {f"requested lengths of {part}": (("parts", part, "asked"), asked) for part, asked in lengths.items()}
+    found |= {_lengths_of(part): (("parts", part, "asked"), asked) for part, asked in lengths.items()}
     found |= {f"{side} layers": (("settings", f"{side}_layers"), layers[side]) for side in layers if side not in _halting(record)}
     if (origin := record.settings.get("order_source")) is not None:  # other rows may read other reorderings
         found[f"reorderings of {label(record)}"] = (), {"origin of the reorderings": origin}
@@ -209,6 +219,11 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
         kind = {key: other[key] for key in ("metric", "smaller_is_better")}
         found[f"{part} {name}"] = ("parts", part, name), kind
     return {name: dict(_settings(fields, path)) for name, (path, fields) in found.items()}
+
+
+def _lengths_of(part: str) -> str:
+    """Return the name of the group of conditions that contains the requested lengths of a test set."""
+    return f"requested lengths of {part}"
 
 
 def _shown(value: Any) -> str:
@@ -306,8 +321,10 @@ def same_task(record: Record, wanted: Mapping[str, Mapping[str, Any]], part: str
     `wanted` contains the conditions of the table. Versions of software may differ.
     """
     own = conditions(record)
-    names = [name for name in ("", part, f"{part} lengths", "encoder layers", "decoder layers") if name in wanted]
-    return part in own and all(_without_versions(own[name]) == _without_versions(wanted[name]) for name in names if name in own)
+    lengths = _lengths_of(part)
+    names = [name for name in ("", part, lengths, "encoder layers", "decoder layers") if name in wanted and name in own]
+    same = all(_without_versions(own[name]) == _without_versions(wanted[name]) for name in names)
+    return part in own and same and (lengths not in own or lengths in wanted)
 
 
 def _without_versions(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def _difference_cell(report: Report, row: Row, part: str, metric: str, digits: i
     if row.name == report.baseline:
         return "baseline"
     if score.difference is None:
-        return OTHER_INPUTS if row.name in report.not_compared else NO_BASELINE
+        return OTHER_INPUTS if row.name in report.not_compared(part) else NO_BASELINE
     return difference_text(score.difference, digits)
 
 
@@ -330,9 +330,9 @@ def notes(report: Report, full: bool = False) -> list[str]:
         found.append(
             f"‡: decoding requested output lengths ({', '.join(sources)}); rows without this mark had no requested lengths"
         )
-    if oracles := [row.name for row in report.rows if "order" in row.read_from_references]:
+    if oracles := [row.name for row in report.rows if any("order" in row.read_from_references(part) for part in report.parts)]:
         found.append(f"reorderings of {join(oracles)}: {ORACLE}")
-    if report.not_compared:
+    if any(report.not_compared(part) for part in report.parts):
         found.append(
             f"{OTHER_INPUTS}: decoding read other properties of the references (length or order) than decoding with "
             f"{report.baseline}, so the row is compared neither with {report.baseline} nor with the best"
@@ -371,7 +371,7 @@ def _score_notes(report: Report) -> Iterator[str]:
     elif report.seeds > 1:
         yield f"scores: mean over seeds {seeds}"
     ranks = {score.rank for score in scores}
-    tied = f"; italic: {TIED} (corrected p > .05)" if TIED in ranks else ""
+    tied = f"; italic: {TIED} (p > .05, corrected by Holm over all pairs of rows)" if TIED in ranks else ""
     if len(report.rows) > 1 and BEST in ranks:
         yield f"bold: the best{tied}"
     ranked = [(name, score.rank) for column in report.columns.values() for name, score in column.scores.items()]
@@ -384,7 +384,8 @@ def _score_notes(report: Report) -> Iterator[str]:
 
 def _test_notes(tests: set[str], report: Report) -> Iterator[str]:
     if tests:
-        seeds = f"the seeds of {report.baseline}" if statistics.PAIRED in tests else "all seeds of both"
+        paired = f"the seeds of {report.baseline} (rows without p: over all seeds of both)"
+        seeds = paired if statistics.PAIRED in tests else "all seeds of both"
         yield (
             f"difference to {report.baseline}: mean of the row minus mean of {report.baseline}, over {seeds} "
             "[95 % interval], p corrected by Holm over the rows"

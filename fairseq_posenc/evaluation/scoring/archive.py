@@ -75,7 +75,7 @@ def _added(folder: Path, records: dict[str, Record], replace: bool) -> dict[str,
     """Return the runs of the archive in `folder`, and the runs in `records`."""
     archived = read(folder)
     for name in archived.keys() & records.keys():
-        if archived[name] != records[name] and not replace:
+        if not record.same_content(archived[name], records[name]) and not replace:
             raise PositionError(
                 f"{name} differs from the run {name} in {folder / RUNS}. Expected one record per run. "
                 f"Rename the folder {name}, or use --replace."
@@ -98,7 +98,7 @@ def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
     for path in _below(folder, RUNS):
         for name, content in read(path.parent).items():
             place = path.parent / name / record.FILE
-            if found.setdefault(place, content) != content and not replace:
+            if not record.same_content(found.setdefault(place, content), content) and not replace:
                 raise PositionError(
                     f"{place} differs from the run {name} in {path}. Expected one record per run. Remove {place.name}, or run "
                     f"posenc archive {path.parent} --replace."
@@ -184,7 +184,17 @@ def read(folder: Path) -> dict[str, Record]:
             records[name] = record.parse(json.dumps(content), f"{path} ({name})")
     except PositionError:
         raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError, lzma.LZMAError) as error:
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        StopIteration,
+        RecursionError,
+        OverflowError,
+        lzma.LZMAError,
+    ) as error:
         raise PositionError(
             f"{path}: damaged archive ({type(error).__name__}: {error}). Expected the output of posenc archive."
         ) from None
@@ -207,7 +217,10 @@ def _columns(kind: str, packed: str) -> np.ndarray:
 
 def _unpacked(kind: str, packed: str, subject: str) -> np.ndarray:
     try:
-        return _columns(kind, packed)
+        numbers = _columns(kind, packed)
+        if not numbers.size:
+            raise ValueError("no sentences")
+        return numbers
     except Exception as error:  # unpacking damaged statistics can raise errors of many types
         raise PositionError(f"{subject}: the field {kind} is damaged ({error}). Run posenc score again.") from None
 

@@ -11,7 +11,8 @@ from ...core import PositionError
 from .sentences import pack_json, unpack_json
 
 _NAMED = re.compile(
-    r"output lengths: (?P<source>\S+), ratio (?P<ratio>\S+), unit (?P<unit>token|char), end (?P<end>free|min|exact)$",
+    r"output lengths: (?P<source>\S+), ratio (?P<ratio>[0-9]{1,9}(?:\.[0-9]{1,9})?(?:e[+-]?[0-9]{1,2})?), "
+    r"unit (?P<unit>token|char), end (?P<end>free|min|exact)$",
     re.MULTILINE,
 )
 _ASKED = re.compile(r"\basked: ((?:[0-9]{1,9}:[0-9]{1,9} )*[0-9]{1,9}:[0-9]{1,9}) ?$", re.MULTILINE)
@@ -85,7 +86,13 @@ def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
         counts: dict[int, int] = {}
         for number, scores in _TOKENS.findall(text):
             counts.setdefault(int(number), len(scores.split()) - 1)  # the first of several hypotheses is the best
-        got = [counts[number] for number in range(len(hypotheses))]
+        scored = [number for number in range(len(hypotheses)) if number in counts]
+        if len(scored) < len(hypotheses):
+            raise PositionError(
+                f"{name}: scores of tokens (P- lines) for {len(scored)} of {len(hypotheses)} sentences. "
+                "Expected one line per sentence. Decode again."
+            )
+        got = [counts[number] for number in scored]
     source = {"source": found["source"], "ratio": float(found["ratio"]), "unit": found["unit"], "end": found["end"]}
     return {"asked": source, "lengths": Lengths([asked[number] for number in range(len(got))], got).pack()}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+from collections.abc import Set
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, St
 from ...common.files import read_text, replace_file
 from ...common.messages import join, shorten
 from ...core import SITES, PositionError
+from .sentences import unpack_json
 
 FILE = "score.json"
 _LARGEST = 10**15  # maximum of counts and quantities, far above the values of a training run
@@ -162,6 +165,24 @@ def _place(location: tuple[int | str, ...]) -> list[int | str]:
 def read(path: Path) -> Record:
     """Return the record of a score.json file. Raise PositionError if the file cannot be read or is damaged."""
     return parse(read_text(path), str(path))
+
+
+def same_content(one: Record, two: Record, without: Set[str] = frozenset()) -> bool:
+    """Return whether two records have equal fields, except the fields `without`.
+
+    Packed statistics are compared after unpacking, because versions of zlib compress the same numbers to different texts.
+    """
+    return one == two or _content(one, without) == _content(two, without)
+
+
+def _content(record: Record, without: Set[str]) -> dict[str, Any]:
+    found = record.model_dump(exclude={*without})
+    for scores in found["parts"].values():
+        packed = [(scores, "statistics"), (scores, "lengths"), *((other, "statistics") for other in scores["others"].values())]
+        for fields, name in packed:
+            with contextlib.suppress(Exception):  # unpacking None or damaged statistics can raise errors of many types
+                fields[name] = unpack_json(fields[name])
+    return found
 
 
 def write(path: Path, fields: dict[str, Any]) -> Record:
