@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from .meta import storage_key, tensors
+from .meta import Memory, storage_key, tensors
 
 #: number of profiled runs, and number of operators in the result
 _PROFILED, _SHOWN = 3, 8
@@ -41,7 +40,7 @@ def counted(action: Callable[[], Any], device: torch.device) -> Counts:
         peak = torch.cuda.max_memory_allocated() - before
     with _Counter() as counter:
         action()
-    peak = peak if device.type == "cuda" else counter.peak
+    peak = peak if device.type == "cuda" else counter.memory.peak
     return Counts(peak / 2**20, counter.operations / 1e9, counter.moved / 2**30)
 
 
@@ -75,8 +74,8 @@ class _Counter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = self.peak = self.operations = self.moved = 0
-        self.seen: set[int] = set()
+        self.operations = self.moved = 0
+        self.memory = Memory()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = tensors((args, kwargs))
@@ -84,25 +83,14 @@ class _Counter(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         made = tensors(out)
         for x in made:
-            if storage_key(x) not in keys and storage_key(x) not in self.seen:
-                self._begin(x.untyped_storage())
+            if storage_key(x) not in keys:
+                self.memory.begin(x)
         if func._schema.is_mutable or any(storage_key(x) not in keys for x in made):  # otherwise the result is a view
             self.moved += sum(min(x.numel() * x.element_size(), x.untyped_storage().nbytes()) for x in given + made)
         count = _FORMULAS.get(func.overloadpacket)
         if count is not None:
             self.operations += count(*args, **(kwargs or {}), out_val=out)
         return out
-
-    def _begin(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        self.seen.add(key)
-        self.now += size
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._end, key, size)
-
-    def _end(self, key: int, size: int) -> None:
-        self.seen.discard(key)
-        self.now -= size
 
 
 aten = torch.ops.aten

@@ -46,8 +46,8 @@ def run(settings: Settings) -> int:
 
     If no spec is given, count these quantities for all methods.
     """
-    listed = [Variant(STOCK, None), *variants(settings.specs or ["none", *registry.names()], "model")]
-    listed = list({variant.name: variant for variant in listed}.values())
+    chosen = variants(settings.specs or ["none", *registry.names()], "model")
+    listed = {variant.name: variant for variant in (Variant(STOCK, None), *chosen)}
     results: dict[str, Any] = {"settings": record(settings), "rows": []}
     if settings.output:
         make_folder(settings.output)
@@ -56,11 +56,11 @@ def run(settings: Settings) -> int:
         if settings.profile:  # rows without places are counted again
             results["rows"] = [row for row in results["rows"] if "places" in row[tables.measures([row])[0]]]
     done, progress = {row["method"] for row in results["rows"]}, Progress()
-    for variant in listed:
-        if variant.name not in done:
-            row: dict[str, Any] = {"method": variant.name, "site": "model"}
+    for name, variant in listed.items():
+        if name not in done:
+            row: dict[str, Any] = {"method": name, "site": "model"}
             for measure, found in measured(variant, settings):
-                progress.show(f"{variant.name}, {measure}")
+                progress.show(f"{name}, {measure}")
                 places = {place: list(astuple(cost)) for place, cost in sorted(found.places.items())}
                 row[measure] = found.totals() | ({"places": places} if settings.profile else {})
             results["rows"].append(row)
@@ -285,16 +285,10 @@ def _body(results: dict[str, Any], kind: str) -> tuple[list[str], list[list[str]
         cells = [row["method"]]
         for key in keys:
             own, base = row.get(key), stock[key]
-            if own is None:
-                cells += [""] * 4
-                continue
-            cells += [_ratio(own["launches"], base["launches"]), str(own["waits"])]
-            cells += [_ratio(_moved(own), _moved(base)), _ratio(own["peak"], base["peak"])]
-        if grows and not {keys[0], keys[-1]} <= row.keys():
-            cells += [""] * 2
-        elif grows:
-            first, last = row[keys[0]], row[keys[-1]]
-            cells += [_ratio(last["launches"], first["launches"]), _ratio(_moved(last), _moved(first))]
+            launches, moved, peak = _ratios(own, base, "launches", "moved", "peak")
+            cells += [launches, "" if own is None else str(own["waits"]), moved, peak]
+        if grows:
+            cells += _ratios(row.get(keys[-1]), row.get(keys[0]), "launches", "moved")
         body.append(cells)
     return head, body
 
@@ -308,8 +302,12 @@ def _moved(found: dict[str, int]) -> int:
     return found["read"] + found["written"]
 
 
-def _ratio(own: int, base: int) -> str:
-    return f"{own / base:.2f}"
+def _ratios(own: dict[str, int] | None, base: dict[str, int] | None, *names: str) -> list[str]:
+    """Return the ratios of these numbers as text, or "" without the numbers. `moved` is the number of bytes."""
+    if own is None or base is None:
+        return [""] * len(names)
+    own, base = ({**found, "moved": _moved(found)} for found in (own, base))
+    return [f"{own[name] / base[name]:.2f}" for name in names]
 
 
 def _notes(results: dict[str, Any]) -> str:

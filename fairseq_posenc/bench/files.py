@@ -15,7 +15,8 @@ from typing import Any
 from ..common.cells import csv_file
 from ..common.files import write_files
 from ..core import PositionError
-from . import growth, tables
+from ..plotting.style import add_legend, label_text, line_style, new_figure, render
+from . import tables
 
 
 def finished(folder: Path, settings: dict[str, Any], name: str = "bench.json") -> list[dict[str, Any]]:
@@ -40,7 +41,7 @@ def finished(folder: Path, settings: dict[str, Any], name: str = "bench.json") -
 def write(results: dict[str, Any], folder: Path) -> None:
     """Write bench.json, bench.csv and bench.md, and growth.{svg,png} if there is a plot."""
     results = _rounded(results)
-    plot = growth.draw(results)
+    plot = render("growth", lambda: _growth(results["rows"]))
     contents: dict[str, str | bytes] = {
         "bench.json": json_text(results),
         "bench.csv": _csv(results["rows"]),
@@ -82,3 +83,33 @@ def _csv(rows: Sequence[dict[str, Any]], names: Sequence[str] = ("method", "site
         if quantity != "operators"
     )
     return csv_file([[*names, "measure", "quantity", "value"], *lines])
+
+
+def _growth(measured: list[dict[str, Any]]) -> Any:
+    """Plot time and memory of one attention module by sequence length.
+
+    Return None if one attention module was measured with fewer than three lengths.
+    """
+    lengths = [key for key in tables.measures(measured) if key.startswith("attention ")]
+    rows = [row for row in measured if lengths and row.get(lengths[0])]
+    if len(lengths) < 3 or not rows:
+        return None
+    from matplotlib.ticker import LogLocator
+
+    figure, [panels] = new_figure(7.5, 4, 1, 2)
+    words = [int(key.split()[1]) for key in lengths]
+    for panel, quantity, title in zip(panels, ("median", "mib"), ("time, ratio to stock", "memory, MiB")):
+        for number, row in enumerate(rows):
+            values = [row[key][quantity] for key in lengths]
+            panel.plot(words, values, label=label_text(row["method"]), markersize=3.5, **line_style(number))
+        if quantity == "mib":
+            stock = [rows[0][key]["mib"] / rows[0][key]["memory"] for key in lengths]
+            panel.plot(words, stock, label="stock", color="black", linestyle=":")
+        panel.set(xscale="log", yscale="log", xlabel="words", title=title)
+        panel.set_xticks(words, words)
+        panel.set_xticks([], minor=True)
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        panel.yaxis.set_minor_formatter("{x:g}")
+    add_legend(figure, panels[1])
+    return figure

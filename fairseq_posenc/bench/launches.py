@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import results
-from .meta import CPU, META, Values, accelerator_branches, on_cpu, storage_key, tensors
+from .meta import CPU, META, Memory, Values, accelerator_branches, on_cpu, storage_key, tensors
 
 aten = torch.ops.aten
 #: operators that allocate a tensor without writing into it
@@ -101,6 +100,7 @@ def count(action: Callable[[], Any], values: Values) -> Count:
     try:
         with _Counter(values) as counter, accelerator_branches():
             action()
+            counter.count.peak = counter.memory.peak
     finally:
         if enabled:
             gc.enable()
@@ -111,8 +111,7 @@ class _Counter(TorchDispatchMode):
     def __init__(self, values: Values) -> None:
         super().__init__()
         self.values, self.count = values, Count()
-        self._live: dict[int, int] = {}
-        self._now = 0
+        self.memory = Memory()
         self._at: dict[int, tuple[str, str]] = {}  # number of an autograd node -> function and source line of its forward pass
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -129,8 +128,7 @@ class _Counter(TorchDispatchMode):
         if packet in _WAITS or (leaves and device is not None and torch.device(device) == CPU):
             self._add(name, int(packet in _WAITS and packet is not aten._local_scalar_dense), 1, sum(map(_bytes, given)), 0)
             return self._answer(func, args, kwargs)
-        if leaves or device is not None:
-            kwargs.update({"generator": None} if "generator" in kwargs else {})  # the meta device has no generator
+        kwargs.update({"generator": None} if "generator" in kwargs else {})  # the meta device has no generator
         masked = packet in _INDEXING and any(x is not None and x.dtype in _MASKS for x in args[1])
         copies = any(
             x.device == CPU and (x.dim() or packet in _COPIES) for x in given
@@ -142,10 +140,10 @@ class _Counter(TorchDispatchMode):
         mutates = func._schema.is_mutable
         is_view = not new and not mutates
         written = _written(func, args, kwargs) if mutates else []
-        if not masked:
-            self.values.follow(func, args, kwargs, out, written, is_view)
+        if not masked and not is_view:
+            self.values.follow(func, args, kwargs, out, written)
         for x in new:
-            self._begin(x)
+            self.memory.begin(x)
         if is_view or not (new or written) or packet in _ALLOCATIONS:
             return out
         self.count.float64 += any(x.dtype == torch.float64 for x in new)
@@ -172,7 +170,7 @@ class _Counter(TorchDispatchMode):
             return out
         moved = [self.values.moved(x) if isinstance(x, Tensor) else x for x in ([out] if isinstance(out, Tensor) else out)]
         for x in tensors(moved):
-            self._begin(x)
+            self.memory.begin(x)
         return moved[0] if isinstance(out, Tensor) else tuple(moved)
 
     # -- places ----------------------------------------------------------------------------------------------------
@@ -203,20 +201,6 @@ class _Counter(TorchDispatchMode):
             return found
         place, line = self._at.get(node._sequence_nr(), ("gradients", ""))
         return f"{place}, backwards", line
-
-    # -- memory -----------------------------------------------------------------------------------------------------
-
-    def _begin(self, x: Tensor) -> None:
-        key, size = storage_key(x), x.untyped_storage().nbytes()
-        if key in self._live:
-            return
-        self._live[key] = size
-        self._now += size
-        self.count.peak = max(self.count.peak, self._now)
-        weakref.finalize(x.untyped_storage(), self._end, key)
-
-    def _end(self, key: int) -> None:
-        self._now -= self._live.pop(key, 0)
 
 
 def _unknown(packet: Any, args: Any) -> Any:

@@ -46,6 +46,26 @@ def storage_key(x: Tensor) -> int:
     return x.untyped_storage()._cdata
 
 
+class Memory:
+    """The size in bytes of all tensors that exist at the same time: now, and at most."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}  # storage -> size
+        self.now = self.peak = 0
+
+    def begin(self, x: Tensor) -> None:
+        """Add the storage of a tensor, and subtract it when the storage is freed. A storage counts once."""
+        key, size = storage_key(x), x.untyped_storage().nbytes()
+        if key not in self._sizes:
+            self._sizes[key] = size
+            self.now += size
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(x.untyped_storage(), self._end, key)
+
+    def _end(self, key: int) -> None:
+        self.now -= self._sizes.pop(key, 0)
+
+
 class Values:
     """Store, on the CPU, the values of meta tensors that can be computed from given integers.
 
@@ -102,10 +122,8 @@ class Values:
         flat = self._known[storage_key(x)]
         return torch.empty(0, dtype=x.dtype).set_(flat.untyped_storage(), x.storage_offset(), x.size(), x.stride())
 
-    def follow(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any, written: Sequence[Tensor], is_view: bool) -> None:
+    def follow(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any, written: Sequence[Tensor]) -> None:
         """Compute the values of the results of an operator, if the values of all inputs are known."""
-        if is_view:
-            return
         made, given = tensors(out), tensors((args, kwargs))
         small = all(x.numel() <= _LARGEST for x in made)
         found = [self.get(x) for x in given] if small and torch.Tag.nondeterministic_seeded not in func.tags else [None]

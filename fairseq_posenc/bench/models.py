@@ -116,8 +116,10 @@ def build(variant: Variant, size: str, positions: int, device: torch.device | No
 
 def _set_sizes(args: Namespace, variant: Variant, chosen: Size) -> None:
     """Set sizes and specs of a model whose architecture does not set them."""
-    sizes = {"layers": chosen.layers, "embed_dim": chosen.embed_dim}
-    sizes |= {"attention_heads": chosen.heads, "ffn_embed_dim": chosen.ffn_embed_dim}
+    sizes = {
+        "layers": chosen.layers, "embed_dim": chosen.embed_dim,
+        "attention_heads": chosen.heads, "ffn_embed_dim": chosen.ffn_embed_dim,
+    }  # fmt: skip
     vars(args).update({f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()})
     for site, spec in (variant.specs or {}).items():
         setattr(args, f"{site}_position", spec)

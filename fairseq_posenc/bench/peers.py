@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -84,12 +84,12 @@ class Pair:
         return f"{name} {importlib.metadata.version(name)}"
 
 
-@cache
+@functools.cache
 def _distributions() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-def _bert(kind: str, sizes: Sizes) -> PeerAttention:
+def _bert(sizes: Sizes, kind: str) -> PeerAttention:
     from transformers import BertConfig
     from transformers.models.bert.modeling_bert import BertSelfAttention
 
@@ -101,6 +101,14 @@ def _bert(kind: str, sizes: Sizes) -> PeerAttention:
     if not hasattr(module, "distance_embedding"):
         raise ImportError("This version of transformers has no relative positions in BERT.")
     return PeerAttention(module, lambda x: module(x)[0], nn.Linear(sizes.width, sizes.width))
+
+
+def _bert_key(sizes: Sizes) -> PeerAttention:
+    return _bert(sizes, "relative_key")
+
+
+def _bert_key_query(sizes: Sizes) -> PeerAttention:
+    return _bert(sizes, "relative_key_query")
 
 
 def _wav2vec2_bert(sizes: Sizes) -> PeerAttention:
@@ -178,11 +186,19 @@ def _gpt_neox(sizes: Sizes) -> PeerAttention:
     return PeerAttention(module, attend)
 
 
-def _x_transformers(sizes: Sizes, causal: bool = True, **options: object) -> PeerAttention:
+def _x_transformers(sizes: Sizes, causal: bool, **options: object) -> PeerAttention:
     from x_transformers.x_transformers import Attention
 
     module = Attention(sizes.width, dim_head=sizes.head_width, heads=sizes.heads, causal=causal, **options)
     return PeerAttention(module, lambda x: module(x))
+
+
+def _x_cope(sizes: Sizes) -> PeerAttention:
+    return _x_transformers(sizes, causal=True, use_cope=True, cope_max_pos=64)
+
+
+def _x_forgetting(sizes: Sizes) -> PeerAttention:
+    return _x_transformers(sizes, causal=True, data_dependent_alibi=True)
 
 
 def _x_dynamic_bias(sizes: Sizes) -> PeerAttention:
@@ -197,26 +213,14 @@ def _x_dynamic_bias(sizes: Sizes) -> PeerAttention:
 
 _HF, _X = "transformers", "x_transformers"
 PAIRS = (
-    Pair(
-        "shaw:values=false,max_distance={reach}",
-        "encoder",
-        _HF,
-        "Hugging Face BERT, relative_key",
-        partial(_bert, "relative_key"),
-    ),
+    Pair("shaw:values=false,max_distance={reach}", "encoder", _HF, "Hugging Face BERT, relative_key", _bert_key),
     Pair("shaw:values=false,max_distance={reach}", "encoder", _HF, "Hugging Face Wav2Vec2-BERT", _wav2vec2_bert),
-    Pair(
-        "huang4:share=heads,max_distance={reach}",
-        "encoder",
-        _HF,
-        "Hugging Face BERT, relative_key_query",
-        partial(_bert, "relative_key_query"),
-    ),
+    Pair("huang4:share=heads,max_distance={reach}", "encoder", _HF, "Hugging Face BERT, relative_key_query", _bert_key_query),
     Pair("t5", "encoder", _HF, "Hugging Face T5", _t5, biases=False),
     Pair("deberta:max_distance={reach}", "encoder", _HF, "Hugging Face DeBERTa", _deberta),
     Pair("xl", "encoder", "fairseq", "fairseq's ESPnet relative attention", _espnet),
     Pair("rope", "decoder", _HF, "Hugging Face GPT-NeoX", _gpt_neox),
-    Pair("cope", "decoder", _X, "x-transformers", partial(_x_transformers, use_cope=True, cope_max_pos=64), biases=False),
-    Pair("forgetting", "decoder", _X, "x-transformers", partial(_x_transformers, data_dependent_alibi=True), biases=False),
+    Pair("cope", "decoder", _X, "x-transformers", _x_cope, biases=False),
+    Pair("forgetting", "decoder", _X, "x-transformers", _x_forgetting, biases=False),
     Pair("dynamic_bias", "encoder", _X, "x-transformers", _x_dynamic_bias, biases=False),
 )

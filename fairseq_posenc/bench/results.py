@@ -51,16 +51,12 @@ def _is_new(out: Any, given: list[Tensor]) -> bool:
     """Return whether `_made` can create the result: plain tensors that share no memory and fill their memory."""
     made = tensors(out)
     keys = {storage_key(x) for x in (*made, *given)}
+    sizes = ((x, _empty(x.dtype, x.shape, x.stride()).untyped_storage().nbytes()) for x in made)
     return (
         len(keys) == len(made) + len({storage_key(x) for x in given})
         and isinstance(out, (Tensor, tuple, list))
-        and all(_is_plain(x) and _fills_its_memory(x) for x in made)
+        and all(_is_plain(x) and x.storage_offset() == 0 and x.untyped_storage().nbytes() == size for x, size in sizes)
     )
-
-
-def _fills_its_memory(x: Tensor) -> bool:
-    other = _empty(x.dtype, x.shape, x.stride())
-    return x.storage_offset() == 0 and x.untyped_storage().nbytes() == other.untyped_storage().nbytes()
 
 
 def _made(described: Any) -> Any:

@@ -41,11 +41,6 @@ class Archive:
         """
         return urllib.parse.urlsplit(self.addresses[0]).path.lstrip("/")
 
-    @property
-    def name(self) -> str:
-        """Return the file name of the archive."""
-        return self.place.rsplit("/", 1)[-1]
-
 
 @dataclass(frozen=True)
 class Store:
@@ -121,7 +116,7 @@ class Store:
                 failures.append(f"{address}: {wrong}")
                 print(failures[-1], file=sys.stderr, flush=True)
         raise PositionError(
-            f"{archive.name}: no address has the expected file ({'; '.join(failures)}). "
+            f"{path.name}: no address has the expected file ({'; '.join(failures)}). "
             "Set DATA_FROM (--from) to a mirror or to a folder with the file."
         )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import hashlib
 import http.client
 import itertools
 import os
@@ -33,11 +32,6 @@ _LARGEST_SUMS = 2**24  # maximum number of bytes of SHA256SUMS
 _ABSENT = (404, 410)  # HTTP status if the file does not exist
 _FINAL = (400, 401, 403, 405, 451)  # HTTP status of errors that a retry cannot solve
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EISDIR)
-
-
-def sha256(data: bytes) -> str:
-    """Return the SHA-256 of the data in hexadecimal digits."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def local_folder(origin: str) -> Path | None:

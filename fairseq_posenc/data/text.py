@@ -31,12 +31,10 @@ class Lines:
     def __init__(self, path: Path):
         require_regular(path)
         self.path = path
-        self._limit: int | None = None
-        self._file: IO[Any]
+        zipped = path.suffix == ".gz"
         try:
-            if path.suffix == ".gz":
-                self._limit = FREE_BYTES + MOST_TIMES * path.stat().st_size
-            self._file = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115
+            self._limit = FREE_BYTES + MOST_TIMES * path.stat().st_size if zipped else None
+            self._file: IO[Any] = gzip.open(path, "rb") if zipped else path.open("rb")  # noqa: SIM115
         except OSError as error:
             raise PositionError(unreadable(path, error)) from None
 

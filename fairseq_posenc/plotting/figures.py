@@ -71,10 +71,9 @@ def save(figure: Figure, path: Path, description: str | None = None) -> None:
     formats: dict[str, dict[str, Any]] = {
         ".png": {"Software": None, "Description": description}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None},
     }  # fmt: skip
-    metadata = formats[path.suffix]
     data = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        figure.savefig(data, format=path.suffix[1:], metadata=metadata)
+        figure.savefig(data, format=path.suffix[1:], metadata=formats[path.suffix])
     try:
         path.write_bytes(data.getvalue())
     except OSError as error:

@@ -37,11 +37,9 @@ def first_site(spec: str) -> str:
     If there is no such site, return the first site at which this project supports all of these methods.
     """
     cards = [registry.card(method.name) for method in parse(spec).methods]
-    for sites in ([card.sites for card in cards], [card.all_sites for card in cards]):
-        shared = [site for site in SITES if all(site in served for served in sites)]
-        if shared:
-            return shared[0]
-    return "encoder"  # no site supports all methods, so that building them raises an error
+    kinds = [card.sites for card in cards], [card.all_sites for card in cards]
+    shared = [site for sites in kinds for site in SITES if all(site in served for served in sites)]
+    return shared[0] if shared else "encoder"  # if no site supports all methods, building them raises an error
 
 
 def fresh(spec: str, site: str, length: int, layer: int = 0, seed: int | None = None) -> SitePositions:
@@ -139,7 +137,10 @@ def of_model(model: Any, sites: Sequence[str], layer: int) -> Iterator[tuple[str
         with torch.no_grad():
             query = block.before(getattr(block, f"{kind}_layer_norm"), _average_word(stack))
             key = _average_word(encoder) if site == "cross" else query
-            yield site, str(model.specs[site]), positions, _content(getattr(block, kind), query, key)
+            attention = getattr(block, kind)
+            projected = query if attention.q_proj is None else attention.q_proj(query)
+            content = Content((query, key), projected.view(attention.num_heads, -1), attention.project_one)
+            yield site, str(model.specs[site]), positions, content
 
 
 def _average_word(stack: Any) -> torch.Tensor:
@@ -149,8 +150,3 @@ def _average_word(stack: Any) -> torch.Tensor:
     all words.
     """
     return stack.embed_scale * stack.embed_tokens.weight.mean(0)
-
-
-def _content(attention: Any, query: torch.Tensor, key: torch.Tensor) -> Content:
-    projected = query if attention.q_proj is None else attention.q_proj(query)
-    return Content((query, key), projected.view(attention.num_heads, -1), attention.project_one)

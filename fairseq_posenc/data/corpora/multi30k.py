@@ -8,6 +8,7 @@ test sets in English and German.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from ...common.files import require_regular, unwritable
 from ...common.option_types import not_negative
 from ...core import PositionError
-from ..download import Source, sha256
+from ..download import Source
 from ..text import read_gzip, require_other_files
 
 #: name of a part in fairseq -> name of its files
@@ -160,11 +161,9 @@ def title(parts: dict[str, Text], origin: str) -> str:
     If the SHA-256 of a text is not known, `origin` determines the name. For the public host of Multi30k-uk, the name begins
     with "Multi30k-uk". For any other origin, the name begins with "unknown data".
     """
-    corpora = {
-        KNOWN.get(f"{_file(part)}.{language}", {}).get(sha256("".join(f"{line}\n" for line in lines).encode()))
-        for part, text in parts.items()
-        for language, lines in text.items()
-    }
+    files = {f"{_file(part)}.{language}": lines for part, text in parts.items() for language, lines in text.items()}
+    texts = {name: "".join(f"{line}\n" for line in lines).encode() for name, lines in files.items()}
+    corpora = {KNOWN.get(name, {}).get(hashlib.sha256(text).hexdigest()) for name, text in texts.items()}
     pair = "-".join(parts["train"])
     if None in corpora:
         return f"Multi30k-uk {pair}" if origin == HUB else f"unknown data {pair} of {origin}"

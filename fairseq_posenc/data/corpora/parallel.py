@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ...common.files import replace_file, unwritable
+from ...common.files import unwritable, write_files
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ..side.outputs import Outputs
@@ -212,7 +212,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise PositionError(unwritable(args.folder, error)) from None
     title = f"{args.name.strip()} {args.source}-{args.target}"
-    replace_file(args.folder / "corpus.txt", lambda partial: partial.write_text(f"{title}\n", encoding="utf-8"))
+    write_files(args.folder, {"corpus.txt": f"{title}\n"})
     return 0
 
 
@@ -265,5 +265,5 @@ def _write(folder: Path, codes: tuple[str, str], pairs: dict[str, list[Path]], t
             print(
                 f"{folder}: WARNING: {known:,} of {sizes[test.name]:,} sentences of test set {test.name} are in the training text"
             )
-    replace_file(folder / "pairs", lambda partial: partial.write_text(f"{read_pairs}\n", encoding="utf-8"))
+    write_files(folder, {"pairs": f"{read_pairs}\n"})
     print(f"{folder}: " + ", ".join(f"{part} {size:,}" for part, size in sizes.items()) + " sentence pairs")

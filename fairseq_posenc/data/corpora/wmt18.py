@@ -49,42 +49,41 @@ class Corpus:
         return {language: self.member.format(other=other, language=language) for language in (other, "en")}
 
 
-def _for_both(archive: Archive) -> dict[str, Archive]:
-    return {"de": archive, "cs": archive}
-
-
 #: the training data of Chen et al. (2021)
 CORPORA = (
     Corpus(
         "europarl",
-        _for_both(
+        dict.fromkeys(
+            ("de", "cs"),
             Archive(
                 tuple(home + "training-parallel-europarl-v7.tgz" for home in (_STATMT, _HUB13)),
                 "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
                 657_632_379,
-            )
+            ),
         ),
         "training/europarl-v7.{other}-en.{language}",
     ),
     Corpus(
         "commoncrawl",
-        _for_both(
+        dict.fromkeys(
+            ("de", "cs"),
             Archive(
                 tuple(home + "training-parallel-commoncrawl.tgz" for home in (_STATMT, _HUB13)),
                 "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
                 918_311_367,
-            )
+            ),
         ),
         "commoncrawl.{other}-en.{language}",
     ),
     Corpus(
         "news_commentary",
-        _for_both(
+        dict.fromkeys(
+            ("de", "cs"),
             Archive(
                 tuple(home + "training-parallel-nc-v13.tgz" for home in (_STATMT18, _HUB18)),
                 "17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
                 113_157_482,
-            )
+            ),
         ),
         "training-parallel-nc-v13/news-commentary-v13.{other}-en.{language}",
     ),

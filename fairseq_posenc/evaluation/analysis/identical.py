@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ...attention.multihead import Attention
-from ...common.progress import Progress
 from ...core import AttentionContext, PositionError, Positions
 from ...plotting.style import label_text, new_panels
 from .results import Result
@@ -162,17 +161,14 @@ def frequent_words(run: Run, number: int) -> Tensor:
 def analyse(args: argparse.Namespace) -> Result:
     if args.length < 3:
         raise PositionError(f"--length {args.length}: too short. Expected at least 3 words.")
-    progress, runs, rows, drawn, detail = Progress(), Runs(args.runs, args.data), [], {}, []
+    runs, rows, drawn, detail = Runs(args.runs, args.data), [], {}, []
     masked: list[str] = []
     lengths: set[int] = set()
     used: set[int] = set()
-    for run in runs:
-        if run.reads_side_inputs:
-            rows.append([run.title, *[None] * 4])
-            continue
+    for run in runs.measured(rows, 4):
         words = frequent_words(run, args.words)
         used.add(len(words))
-        progress.show(f"identical words: {run.title}")
+        runs.progress.show(f"identical words: {run.title}")
         length = int(min(args.length, run.model.encoder.max_positions()))
         if length < 3:
             raise PositionError(f"{run.path}: the model has at most {length} positions. Expected at least 3. Leave this run out.")
@@ -187,14 +183,12 @@ def analyse(args: argparse.Namespace) -> Result:
         rows.append([run.title, *astuple(indicators(scores.mean(0), weights.mean(0), allowed.all(0)))])
         heads = enumerate(zip(scores, weights, allowed))
         detail += [[run.title, str(head), *astuple(indicators(*own))] for head, own in heads]
-    progress.end()
-    runs.require_measured()
     if not drawn:
         raise PositionError(
             f"{', '.join(row[0] for row in rows if row[0] not in runs.unmeasured)}: no attention scores, because the method "
             "replaces softmax attention. Expected a method with softmax attention."
         )
-    head = ["symmetry", "translation invariance", "monotonicity", "right/left"]
+    columns = ["symmetry", "translation invariance", "monotonicity", "right/left"]
     notes = [
         "The table is computed from the first encoder layer (scores before softmax, and attention weights). The input "
         f"is {' or '.join(map(str, sorted(lengths)))} copies of one word. Scores and weights are means over "
@@ -214,8 +208,8 @@ def analyse(args: argparse.Namespace) -> Result:
         "The formulas are reconstructed, because the full text of the paper was not available.",
         *runs.notes(),
     ]
-    both = ["method", *head], ["method", "head", *head]
-    return Result("identical", "Identical words", both[0], rows, notes, lambda: _plot(drawn), detail=(both[1], detail))
+    by_head = ["method", "head", *columns], detail
+    return Result("identical", "Identical words", ["method", *columns], rows, notes, lambda: _plot(drawn), detail=by_head)
 
 
 def _plot(drawn: dict[str, Tensor]) -> Figure:

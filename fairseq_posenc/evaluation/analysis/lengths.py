@@ -13,7 +13,7 @@ import numpy as np
 from ...common.messages import join, shorten
 from ...core import PositionError
 from ...plotting.style import add_legend, label_text, line_style, new_figure
-from ..report.records import conditions, label, read_from_references, require_comparable
+from ..report.records import conditions, differing, label, read_from_references, require_comparable
 from ..report.sentences import MIN_SENTENCES, Bucket, bucket_name, buckets_up_to, in_bucket, random_seed, sentence_test
 from ..report.statistics import ALPHA, holm
 from ..scoring.record import FILE, Record, read
@@ -91,15 +91,17 @@ def analyse(args: argparse.Namespace) -> Result:
     titles = _titles([record for record, _, _ in loaded], args.runs)
     runs = {title: statistics for title, (_, _, statistics) in zip(titles, loaded)}
     _require_same_sentences(loaded, titles)
-    require_comparable([_selected(record, names) for record, names, _ in loaded])
+    selected = [(record, {name: record.parts[name] for name in names}) for record, names, _ in loaded]
+    require_comparable([record.model_copy(update={"parts": parts}) for record, parts in selected])
     baseline = args.baseline or ("sinusoidal" if "sinusoidal" in runs else titles[0])
     if baseline not in runs:
         raise PositionError(f"--baseline {shorten(baseline)}: no such run. Expected one of {join(titles, 8)}.")
     read = {title: [read_from_references(record, name) for name in names] for title, (record, names, _) in zip(titles, loaded)}
     other_inputs = [title for title in titles if read[title] != read[baseline]]
     records, curves, heads = [], {title: {} for title in titles}, {}
-    for first, last, name in _buckets(args.seen, runs[baseline]):
-        inside = {title: select(statistics, first, last) for title, statistics in runs.items()}
+    buckets = _buckets(args.seen, runs[baseline])
+    for name, bucket in buckets.items():
+        inside = {title: select(statistics, *bucket) for title, statistics in runs.items()}
         heads[name] = f"{name} (n = {len(inside[baseline].bleu)})"
         enough = len(inside[baseline].bleu) >= MIN_SENTENCES
         others = [title for title in inside if title not in (baseline, *other_inputs)] if enough else []
@@ -132,7 +134,7 @@ def analyse(args: argparse.Namespace) -> Result:
             f"seen: source sentences of at most {args.seen} words, the length of the longest training source. The vertical line "
             f"of the plot is at {args.seen} words. It divides the interval that contains sentences on both sides."
         )
-    names = {bucket_name(bucket): bucket for bucket in _tens(runs[baseline]) if bucket_name(bucket) in heads}
+    names = {name: bucket for name, bucket in buckets.items() if name == bucket_name(bucket)}  # not the buckets of --seen
     detail = ["method", "source words", "n", "BLEU", "chrF", "brevity penalty", "length ratio", "p"], records
     title = "Quality by length of the source"
     return Result("lengths", title, head, rows, notes, lambda: _plot(curves, names, args.seen), 1, detail)
@@ -170,15 +172,9 @@ def _require_same_sentences(loaded: Sequence[tuple[Record, list[str], SentenceSt
             raise PositionError(f"{both}: different test sets. Expected the same sentences. Select test sets with --parts.")
         own = conditions(record)
         for name in names:
-            differ = [key for key in sorted(own[name].keys() | known[name].keys()) if own[name].get(key) != known[name].get(key)]
-            if differ:
+            if differ := differing(own[name], known[name]):
                 keys = join([key.removeprefix("parts.") for key in differ], 4)
                 raise PositionError(f"{both}: {keys} differ. Expected the same sentences, scored with the same settings.")
-
-
-def _selected(record: Record, names: Sequence[str]) -> Record:
-    """Return the record with these test sets only."""
-    return record.model_copy(update={"parts": {name: record.parts[name] for name in names}})
 
 
 def _seen(words: int) -> str:
@@ -189,21 +185,15 @@ def _unseen(words: int) -> str:
     return f"unseen ({words + 1}+)"
 
 
-def _buckets(seen: int | None, statistics: SentenceStatistics) -> list[tuple[int, int | None, str]]:
-    """Return the buckets of source lengths that contain sentences. The limits of the buckets are from `buckets_up_to`.
+def _buckets(seen: int | None, statistics: SentenceStatistics) -> dict[str, Bucket]:
+    """Return name -> limits of the buckets of source lengths that contain sentences. The limits are from `buckets_up_to`.
 
     `seen` is the length of the longest training source. If `seen` is given, add one bucket of lengths up to `seen`, and one
     bucket of longer sources.
     """
-    tens = {bucket_name(bucket): bucket for bucket in _tens(statistics)}
-    found = {name: bucket for name, bucket in tens.items() if select(statistics, *bucket).bleu}
-    if seen:
-        found |= {_seen(seen): (1, seen), _unseen(seen): (seen + 1, None)}
-    return [(first, last, name) for name, (first, last) in found.items()]
-
-
-def _tens(statistics: SentenceStatistics) -> list[Bucket]:
-    return buckets_up_to(max(statistics.source_words or [0]))
+    words = statistics.source_words or []
+    found = {bucket_name(bucket): bucket for bucket in buckets_up_to(max(words, default=0)) if in_bucket(words, bucket)}
+    return found | ({_seen(seen): (1, seen), _unseen(seen): (seen + 1, None)} if seen else {})
 
 
 def line_at(seen: int, shown: Sequence[Bucket]) -> float:
@@ -231,8 +221,6 @@ def _plot(
         axis.plot(*zip(*points), markersize=5, label=label_text(title), **line_style(number))
     if seen:
         axis.axvline(line_at(seen, [names[name] for name in shown]), color="#999999", linewidth=1)
-    axis.set_xticks(range(len(shown)), shown)
-    axis.set_xlabel("source words")
-    axis.set_ylabel("BLEU")
+    axis.set(xticks=range(len(shown)), xticklabels=shown, xlabel="source words", ylabel="BLEU")
     add_legend(figure, axis)
     return figure

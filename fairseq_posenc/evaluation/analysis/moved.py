@@ -95,12 +95,9 @@ class Translator:
 
 
 def analyse(args: argparse.Namespace) -> Result:
-    progress, runs, found, numbers = Progress(), Runs(args.runs, args.data), {}, [0] * len(_BUCKETS)
+    runs, found, numbers = Runs(args.runs, args.data), {}, [0] * len(_BUCKETS)
     rows: list[list[Any]] = []
-    for run in runs:
-        if run.reads_side_inputs:
-            rows.append([run.title, *[None] * (3 + len(_BUCKETS))])
-            continue
+    for run in runs.measured(rows, 3 + len(_BUCKETS)):
         both = [pair for subset in args.subsets for pair in pairs(run, subset)]
         changed = [_moved(source, run, args.seed + number) for number, (source, _) in enumerate(both)]
         kept = [(source, target, *one) for (source, target), one in zip(both, changed) if one is not None]
@@ -112,8 +109,8 @@ def analyse(args: argparse.Namespace) -> Result:
         references = [translator.text(torch.tensor(target), reference=True) for _, target, _, _ in kept]
         sources = ([_text(run, source), _text(run, moved), distance] for source, _, moved, distance in kept)
         runs.require_same_sentences(run, zip(sources, references))
-        plain = translator.translate([source for source, _, _, _ in kept], progress, "as they are")
-        moved = translator.translate([source for _, _, source, _ in kept], progress, "with a moved word")
+        plain = translator.translate([source for source, _, _, _ in kept], runs.progress, "as they are")
+        moved = translator.translate([source for _, _, source, _ in kept], runs.progress, "with a moved word")
         buckets = [bucket(distance) for *_, distance in kept]
         numbers = [buckets.count(number) for number in range(len(_BUCKETS))]
         clean, other = _bleu(plain, references), _bleu(moved, references)
@@ -124,8 +121,6 @@ def analyse(args: argparse.Namespace) -> Result:
             drops.append(_bleu(pick[0], pick[2]) - _bleu(pick[1], pick[2]) if count >= _FEWEST else None)
         found[run.title] = clean - other, drops
         rows.append([run.title, clean, other, clean - other, *drops])
-    progress.end()
-    runs.require_measured()
     shown = [number for number, count in enumerate(numbers) if count]
     rows = [[*row[:4], *(row[4 + number] for number in shown)] for row in rows]
     head = ["method", "BLEU", "one word moved", "loss", *(f"loss, by {_BUCKETS[n]} (n = {numbers[n]})" for n in shown)]

@@ -212,28 +212,23 @@ def _instances(sentences: Sequence[Sequence[int]], seed: int, least: int, number
 
 
 def analyse(args: argparse.Namespace) -> Result:
-    progress, runs, numbers = Progress(), Runs(args.runs, args.data), []
+    runs, numbers = Runs(args.runs, args.data), []
     rows: list[list[Any]] = []
     drawn: dict[str, tuple[float, list[float | None]]] = {}
-    for run in runs:
-        if run.reads_side_inputs:
-            rows.append([run.title, *[None] * (4 + moves.BUCKETS)])
-            continue
+    for run in runs.measured(rows, 4 + moves.BUCKETS):
         training, valid, tested = (_sentences(run, subset, args.min_distance) for subset in ("train", "valid", args.subset))
         symbols = run.words.symbols
         sentences = (words for subset in (training, valid, tested) for words in subset)
         runs.require_same_sentences(run, ([symbols[word] for word in words] for words in sentences))
         model = detector(run, args.mode, args.seed)
         instances = _instances(valid, args.seed, args.min_distance, args.instances)
-        updates = train(model, run, training, instances, args, progress)
+        updates = train(model, run, training, instances, args, runs.progress)
         instances = _instances(tested, args.seed, args.min_distance, args.instances)
         own = accuracies(model, run, instances, args.batch)
         numbers = [number for number, _ in own.buckets]
         by_bucket = [100 * both if number >= _FEWEST else None for number, both in own.buckets]
         rows.append([run.title, updates, 100 * own.both, 100 * own.inserted, 100 * own.original, *by_bucket])
         drawn[run.title] = 100 * own.both, by_bucket
-    progress.end()
-    runs.require_measured()
     shown = [bucket for bucket, number in enumerate(numbers) if number]
     names = [f"both, {moves.bucket_names()[bucket]} apart (n = {numbers[bucket]})" for bucket in shown]
     rows = [[*row[:5], *(row[5 + bucket] for bucket in shown)] for row in rows]

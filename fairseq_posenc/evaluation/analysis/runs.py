@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ...common.files import read_text
+from ...common.progress import Progress
 from ...core import SITES, PositionError
 from ...plotting.sources import checkpoint_of, load_with_task
 from ..report.records import describe
@@ -56,7 +57,7 @@ class Runs:
     """
 
     def __init__(self, paths: Sequence[Path], data: str | None = None):
-        self.paths, self.data = paths, data
+        self.paths, self.data, self.progress = paths, data, Progress()
         self.loaded: dict[str, str] = {}
         self.unmeasured: list[str] = []
         self._sentences: tuple[str, str] | None = None  # title of the first run, and hash of its sentences
@@ -84,8 +85,17 @@ class Runs:
                 "separately, or set the data with --data FOLDER."
             )
 
-    def require_measured(self) -> None:
-        """Raise PositionError if every run reads side inputs. Call this function after the iteration."""
+    def measured(self, rows: list[list[Any]], columns: int) -> Iterator[Run]:
+        """Yield the runs that do not read side inputs. For each other run, append a row with `columns` missing numbers.
+
+        After the last run, raise PositionError if every run reads side inputs.
+        """
+        for run in self:
+            if run.reads_side_inputs:
+                rows.append([run.title, *[None] * columns])
+            else:
+                yield run
+        self.progress.end()
         if len(self.unmeasured) == len(self.loaded):
             raise PositionError(
                 f"{', '.join(self.unmeasured)}: the methods read side inputs, which this analysis does not have. "

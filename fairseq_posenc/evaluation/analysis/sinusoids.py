@@ -51,8 +51,7 @@ def analyse(args: argparse.Namespace) -> Result:
         figure, ((axis,),) = new_figure(6.5, 4)
         for number, (name, values) in enumerate(found.items()):
             axis.plot(distances, values, label=name, **{**line_style(number), "marker": None})
-        axis.set_xlabel("k")
-        axis.set_ylabel("product")
+        axis.set(xlabel="k", ylabel="product")
         add_legend(figure, axis)
         return figure
 

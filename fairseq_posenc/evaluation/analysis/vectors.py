@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...common.progress import Progress
 from ...core import PositionError
 from ...plotting.matrices import position_vectors
 from ...plotting.style import label_text, new_panels
@@ -84,18 +83,16 @@ def vectors_of(run: Run, site: str, length: int) -> Tensor | None:
 def analyse(args: argparse.Namespace) -> Result:
     if args.length < _FEWEST:
         raise PositionError(f"--length {args.length}: too short for {_FOLDS} folds. Expected at least {_FEWEST}.")
-    progress, runs, rows, found = Progress(), Runs(args.runs, args.data), [], {}
-    for run in runs:
-        progress.show(f"vectors: {run.title}")
-        vectors = None if run.reads_side_inputs else vectors_of(run, args.site, args.length)
+    runs, rows, found = Runs(args.runs, args.data), [], {}
+    for run in runs.measured(rows, 4):
+        runs.progress.show(f"vectors: {run.title}")
+        vectors = vectors_of(run, args.site, args.length)
         if vectors is None:
             rows.append([run.title, None, None, None, None])
             continue
         found[run.title] = alike = similarity(vectors)
         neighbours = float(alike.diagonal(1).mean())
         rows.append([run.title, len(vectors), neighbours, absolute_error(vectors, args.seed), order_error(vectors, args.seed)])
-    progress.end()
-    runs.require_measured()
     if not found:
         raise PositionError(
             f"{', '.join(row[0] for row in rows if row[0] not in runs.unmeasured)}: no position vectors at site {args.site}. "

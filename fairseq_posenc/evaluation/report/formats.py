@@ -102,11 +102,11 @@ def _select(table: Table, names: list[str], columns: list[int]) -> Table:
 
 # --- LaTeX ---
 
-_LATEX = {
+_LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": r"$<$", ">": r"$>$",
     "±": r"$\pm$", "†": r"$\dagger$", "‡": r"$\ddagger$",
-}  # fmt: skip
+})  # fmt: skip
 
 
 def latex(tables: Sequence[Table], notes: Sequence[str], name: str = "report") -> str:
@@ -130,8 +130,7 @@ def latex(tables: Sequence[Table], notes: Sequence[str], name: str = "report") -
 
 
 def _latex(text: str) -> str:
-    escaped = "".join(_LATEX.get(character, character) for character in text)
-    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", escaped)  # a hyphen before a number becomes a minus sign
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text.translate(_LATEX))  # a hyphen before a number becomes a minus sign
 
 
 # --- HTML ---

@@ -68,7 +68,8 @@ def _scores(report: Report) -> Figure:
         axis.tick_params(axis="y", length=0)
         axis.margins(x=0.08)
     names = [label.get_window_extent(figure.canvas.get_renderer()).width for label in axes[0][0].get_yticklabels()]
-    figure.set_figwidth(_PANEL * across + max(names) / figure.dpi + 0.3)
+    width_of_names = max(names) / figure.dpi + 0.3
+    figure.set_figwidth(_PANEL * across + width_of_names)
     return figure
 
 

@@ -52,11 +52,8 @@ def load(folders: Sequence[Path]) -> list[Record]:
         found = archive.find(folder)
         if not found:
             raise PositionError(f"{folder}: no {FILE} below this folder. Expected scored runs. Run posenc score first.")
-        own: set[Path] = set()
-        for path, record in found.items():
-            if path in taken:
-                continue
-            own.add(path)
+        own = {path: record for path, record in found.items() if path not in taken}
+        for path, record in own.items():
             earlier, known = seen.setdefault((identity(record), record.seed), (path, record))
             archived = not (earlier.exists() and path.exists())  # an archive in the folder contains copies of the runs
             same = same_content(known, record) and archived if earlier in own else same_content(known, record, _SPEED)
@@ -64,7 +61,7 @@ def load(folders: Sequence[Path]) -> list[Record]:
                 raise PositionError(
                     f"{path}: {name_of(record)}, as in {earlier}. Expected each seed once. Remove one of the two."
                 )
-        taken |= own
+        taken |= own.keys()
     return [record for _, record in seen.values()]
 
 
@@ -173,8 +170,7 @@ def require_comparable(records: list[Record]) -> None:
     for record in records:
         for name, settings in conditions(record).items():
             earlier, expected = known.setdefault(name, (record, settings))
-            keys = [key for key in sorted(expected.keys() | settings.keys()) if expected.get(key) != settings.get(key)]
-            if keys:
+            if keys := differing(expected, settings):
                 values = [f"{shorten(key)} ({_shown(expected.get(key))} and {_shown(settings.get(key))})" for key in keys]
                 both = f"{shorten(label(earlier))} and {shorten(label(record))}"
                 is_setting = any(key.startswith("settings.") for key in keys)
@@ -183,6 +179,11 @@ def require_comparable(records: list[Record]) -> None:
                     f"{both} differ in {join(values, 4)}. Expected differences only in method and seed. "
                     f"Compare such runs separately{named}."
                 )
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ, in alphabetical order. A missing key has the value None."""
+    return [key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)]
 
 
 def conditions(record: Record) -> dict[str, dict[str, Any]]:
@@ -209,12 +210,10 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     found: dict[str, tuple[tuple[str, ...], Any]] = {"": ((), content)}
     found |= {part: (("parts", part), scores) for part, scores in parts.items()}
     found |= {_lengths_of(part): (("parts", part, "asked"), asked) for part, asked in lengths.items()}
-    found |= {f"{side} layers": (("settings", f"{side}_layers"), layers[side]) for side in layers if side not in _halting(record)}
+    named = {*_halting(record), *(side for side in layers if f"{side}_layers" in record.row)}  # part of the name of the row
+    found |= {f"{side} layers": (("settings", f"{side}_layers"), layers[side]) for side in layers if side not in named}
     if (origin := record.settings.get("order_source")) is not None:  # other rows may read other reorderings
         found[f"reorderings of {label(record)}"] = (), {"origin of the reorderings": origin}
-    for side in layers:
-        if f"{side}_layers" in record.row:
-            found.pop(f"{side} layers", None)
     for (part, name), other in others.items():
         kind = {key: other[key] for key in ("metric", "smaller_is_better")}
         found[f"{part} {name}"] = ("parts", part, name), kind

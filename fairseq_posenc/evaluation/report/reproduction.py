@@ -118,14 +118,14 @@ def _architecture_row(folder: str, record: Record) -> str:
 
 
 def _verify(args: argparse.Namespace, records: list[Record], committed: Record) -> int:
-    from .records import SeedVariance, conditions, read_seed_variance, require_comparable
+    from .records import SeedVariance, conditions, differing, read_seed_variance, require_comparable
 
     found = _repetition(args.repetition, committed)
     variance = read_seed_variance(args.seed_variance) if args.seed_variance else SeedVariance()
     require_comparable(records)
     own, other = ({name: value for c in conditions(r).values() for name, value in c.items()} for r in (committed, found))
     own["parameters"], other["parameters"] = committed.parameters, found.parameters
-    unequal = [name for name in sorted(own.keys() | other.keys()) if own.get(name) != other.get(name)]
+    unequal = differing(own, other)
     versions = [name for name in unequal if name.startswith("versions.")]
     settings = [name for name in unequal if name not in versions]
     numbers = compare(records, committed, found, variance)

@@ -57,7 +57,9 @@ def compared_tables(report: Report, digits: int = 1) -> list[Table]:
 
 def score_table(report: Report, digits: int = 1) -> Table:
     """Return the table of scores, which is the only table by default."""
-    head, body = _first_columns(report)
+    several = report.seeds > 1  # a row with several seeds needs the column with their number
+    head = ["method", *["seeds"] * several]
+    body = [[row.title, *[str(len(row.runs)) if row.runs else NOT_RUN] * several] for row in report.rows]
     ranks = {}
     for (part, metric), column in report.columns.items():
         head.append(f"{part} {column.name}")
@@ -98,13 +100,6 @@ def _score(score: Score | None, runs: int, digits: int) -> str:
 def interval(low: float | None, high: float | None, digits: int, sign: str = "") -> str:
     """Return an interval as text such as ' [34.0, 35.6]', or "" if the interval is unknown."""
     return "" if low is None or high is None else f" [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
-
-
-def _first_columns(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Return head and body of the first columns: the name of the row, and the number of seeds if a row has several seeds."""
-    if report.seeds == 1:
-        return ["method"], [[row.title] for row in report.rows]
-    return ["method", "seeds"], [[row.title, str(len(row.runs)) if row.runs else NOT_RUN] for row in report.rows]
 
 
 # --- differences ---

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...common.files import read_text, replace_file
+from ...common.files import read_text, write_files
 from ...core import PositionError
 from . import record
 from .lengths import Lengths
@@ -153,8 +153,7 @@ def write(folder: Path, records: dict[str, Record]) -> None:
     packed = lzma.compress(_encode(stacked), filters=_FILTERS)
     _require_size(folder, max(len(packed), len(text.encode())), _MOST_BYTES, "bytes in one file")
     folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / SENTENCES, lambda partial: partial.write_bytes(packed))
-    replace_file(folder / RUNS, lambda partial: partial.write_text(text, encoding="utf-8"))
+    write_files(folder, {SENTENCES: packed, RUNS: text})
 
 
 def _require_size(folder: Path, size: int, most: int, unit: str) -> None:
@@ -205,19 +204,16 @@ def _text(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent, separators=(",", ":"), ensure_ascii=False)
 
 
-def _columns(kind: str, packed: str) -> np.ndarray:
-    """Unpack a field of score.json to an array [columns, sentences]."""
-    if kind == "lengths":
-        lengths = Lengths.unpack(packed)
-        return np.array([lengths.asked, lengths.got])
-    statistics = SentenceStatistics.unpack(packed)
-    words = [] if statistics.source_words is None else [statistics.source_words]
-    return np.concatenate([np.array(statistics.bleu).T, np.array(statistics.chrf).T, *map(np.atleast_2d, words)])
-
-
 def _unpacked(kind: str, packed: str, subject: str) -> np.ndarray:
+    """Unpack a field of score.json to an array [columns, sentences]."""
     try:
-        numbers = _columns(kind, packed)
+        if kind == "lengths":
+            lengths = Lengths.unpack(packed)
+            numbers = np.array([lengths.asked, lengths.got])
+        else:
+            statistics = SentenceStatistics.unpack(packed)
+            words = [] if statistics.source_words is None else [statistics.source_words]
+            numbers = np.concatenate([np.array(statistics.bleu).T, np.array(statistics.chrf).T, *map(np.atleast_2d, words)])
         if not numbers.size:
             raise ValueError("no sentences")
         return numbers
@@ -318,9 +314,8 @@ def _shared(contents: list[dict[str, Any]], ordered: bool = False) -> dict[str, 
     """
     first, *others = contents
     names = [name for name in first if all(name in other for other in others)]
-    if any([name for name in other if name in names] != names for other in others):
-        return {}
-    if ordered and any(list(content)[: len(names)] != names for content in contents):
+    moved = ordered and any(list(content)[: len(names)] != names for content in contents)
+    if moved or any([name for name in other if name in names] != names for other in others):
         return {}
     found: dict[str, Any] = {}
     for name in names:

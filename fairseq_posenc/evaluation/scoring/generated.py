@@ -193,11 +193,12 @@ def require_same_sentences(generated: Generated, references: list[str], name: st
     """
     known = {index: _letters(text) for index, text in generated.targets.items() if _UNKNOWN not in text}
     everywhere = set(known.values())
-    wrong = []
-    for index, target in known.items():
-        reference = _letters(references[index]) if index < len(references) else target
-        if reference != target and (reference in everywhere or not _similar(reference, target)):
-            wrong.append(index)
+    given = {index: _letters(references[index]) for index in known if index < len(references)}
+    wrong = [
+        index
+        for index, reference in given.items()
+        if reference != known[index] and (reference in everywhere or not _similar(reference, known[index]))
+    ]
     if wrong:
         first = min(wrong)
         raise PositionError(

@@ -73,7 +73,8 @@ def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
     found = _NAMED.search(text)
     if found is None:
         return {}
-    asked = {int(number): int(length) for line in _ASKED.findall(text) for number, length in _pairs(line)}
+    pairs = [pair.split(":") for line in _ASKED.findall(text) for pair in line.split()]
+    asked = {int(number): int(length) for number, length in pairs}
     missing = [number for number in range(len(hypotheses)) if number not in asked]
     if missing or len(asked) > len(hypotheses):
         raise PositionError(
@@ -95,7 +96,3 @@ def parse(text: str, hypotheses: list[str], name: str) -> dict[str, Any]:
         got = [counts[number] for number in scored]
     source = {"source": found["source"], "ratio": float(found["ratio"]), "unit": found["unit"], "end": found["end"]}
     return {"asked": source, "lengths": Lengths([asked[number] for number in range(len(got))], got).pack()}
-
-
-def _pairs(line: str) -> list[list[str]]:
-    return [pair.split(":") for pair in line.split()]

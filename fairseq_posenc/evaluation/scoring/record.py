@@ -150,16 +150,13 @@ def parse(text: str, name: str) -> Record:
         problems = [{"type": "json_invalid", "msg": str(error), "loc": ()}]
     if problems[0]["type"] == "json_invalid":
         raise PositionError(f"{name}: damaged ({shorten(problems[0]['msg'])}). Remove it and run posenc score again.")
-    places = dict.fromkeys(shorten(".".join(map(str, _place(problem["loc"]))) or "the whole file") for problem in problems)
+    # pydantic adds names for the types of a union
+    steps = ([str(step) for step in problem["loc"] if step not in ("int", "float", "[key]")] for problem in problems)
+    places = dict.fromkeys(shorten(".".join(place) or "the whole file") for place in steps)
     raise PositionError(
         f"{name}: wrong fields ({join(list(places))}). Expected the output of posenc score of this version. "
         "Run posenc score again."
     )
-
-
-def _place(location: tuple[int | str, ...]) -> list[int | str]:
-    """Return the path of a wrong field, without the names that pydantic adds for the types of a union."""
-    return [step for step in location if step not in ("int", "float", "[key]")]
 
 
 def read(path: Path) -> Record:

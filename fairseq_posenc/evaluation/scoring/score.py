@@ -131,7 +131,8 @@ def run(args: argparse.Namespace) -> int:
         averaged = fields.pop("averaged")
         if averaged:
             scores["decoding"]["averaged_checkpoints"] = averaged
-        ended = measured["ended"] or _reached_limit(fields)
+        limit = fields["settings"].get("max_update")  # a recipe does not resume a training run that has reached this limit
+        ended = measured["ended"] or (isinstance(limit, int) and 0 < limit <= fields["updates"])
         written = update(args.run_dir, {**fields, **measured, "ended": ended}, part, scores, hypotheses)
         found = scored[part] = written.parts[part]
         if not args.json:
@@ -153,14 +154,14 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     if args.json:
-        print_json([{"run": str(args.run_dir), "part": part, **_shown(found)} for part, found in scored.items()])
+        print_json([
+            {
+                "run": str(args.run_dir), "part": part, **found.model_dump(include=_SHOWN),
+                "others": {name: other.score for name, other in found.others.items()},
+            }
+            for part, found in scored.items()
+        ])  # fmt: skip
     return 0
-
-
-def _reached_limit(training: dict[str, Any]) -> bool:
-    """Return whether the checkpoint has the maximum number of updates. A recipe does not resume such a training run."""
-    limit = training["settings"].get("max_update")
-    return isinstance(limit, int) and 0 < limit <= training["updates"]
 
 
 def _require_one_training(trainings: dict[Path, dict[str, Any]], path: Path, part: str) -> None:
@@ -172,10 +173,6 @@ def _require_one_training(trainings: dict[Path, dict[str, Any]], path: Path, par
             f"{part}: decoded with {path}, but the first test set was decoded with {first} ({differ[0]} differs). "
             "Expected one training run and one number of updates. Score the test sets in separate folders."
         )
-
-
-def _shown(found: PartScores) -> dict[str, Any]:
-    return {**found.model_dump(include=_SHOWN), "others": {name: other.score for name, other in found.others.items()}}
 
 
 def _parts(given: list[str], generated: str) -> dict[str, list[Path]]:
@@ -245,12 +242,14 @@ def training_fields(checkpoint: Path) -> dict[str, Any]:
     from ...host.checkpoints.read import corpus_name, data_digest, read
 
     training = read(checkpoint)
-    fields = {
-        name: getattr(training, name) for name in ("arch", "method", "signature", "seed", "updates", "settings", "averaged")
+    return {
+        **{name: getattr(training, name) for name in ("arch", "method", "signature", "seed", "updates", "settings", "averaged")},
+        "settings": _as_json(training.settings),
+        "data": data_digest(training.data),
+        "corpus": corpus_name(training.data),
+        "versions": versions(),
+        "commit": commit(),
     }
-    fields["settings"] = _as_json(fields["settings"])
-    made = {"data": data_digest(training.data), "corpus": corpus_name(training.data), "versions": versions(), "commit": commit()}
-    return {**fields, **made}
 
 
 def score_part(

@@ -71,11 +71,9 @@ def count(
     more_references: Sequence[list[str]] = (),
 ) -> SentenceStatistics:
     """Return sacreBLEU's sentence statistics. `tokenize` is the tokenizer for BLEU. None: sacreBLEU's default."""
-    metrics = {name: sacrebleu_metric(name, tokenize if name == "bleu" else None) for name in METRICS}
-    counts = {
-        name: metric._extract_corpus_statistics(hypotheses, [references, *more_references]) for name, metric in metrics.items()
-    }
-    return SentenceStatistics(**counts, source_words=source_words)
+    metrics = (sacrebleu_metric(name, tokenize if name == "bleu" else None) for name in METRICS)
+    counts = [metric._extract_corpus_statistics(hypotheses, [references, *more_references]) for metric in metrics]
+    return SentenceStatistics(*counts, source_words=source_words)
 
 
 @functools.cache

@@ -70,13 +70,8 @@ def _last_run(lines: list[str]) -> list[str]:
 
 def _ended(lines: list[str]) -> bool:
     """Return whether the training run has ended, and no later attempt has continued it."""
-    ended = False
-    for line in lines:
-        if _ENDED.search(line):
-            ended = True
-        elif _TRAINS.search(line):
-            ended = False
-    return ended
+    marks = [line for line in lines if _ENDED.search(line) or _TRAINS.search(line)]
+    return bool(marks) and _ENDED.search(marks[-1]) is not None
 
 
 def _first(pattern: re.Pattern[str], lines: list[str]) -> re.Match[str] | None:
