@@ -6,7 +6,6 @@ errors.
 
 import atexit
 import contextlib
-import functools
 import queue
 import threading
 import time
@@ -17,50 +16,44 @@ from fairseq.data import bucket_pad_length_dataset, data_utils
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.tasks import FairseqTask
 
+from .wrappers import wrapper
 
-def keeping_the_last(batch_by_size):
+
+@wrapper
+def keeping_the_last(batch_by_size, indices, *args, **kwargs):
     """Wrap fairseq's batch_by_size so that all sentences are kept.
 
     Some versions of fairseq, such as fairseq-fixed 0.12.3, drop the last batch if its size is not a multiple of 8. This happens
     in training and in decoding. Up to seven sentences of a test set would then have no translation, without any message.
     """
-
-    @functools.wraps(batch_by_size)
-    def batch_all(indices, *args, **kwargs):
-        indices = numpy.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=numpy.int64)
-        if not len(indices):
-            return []
-        batches = list(batch_by_size(indices, *args, **kwargs))
-        if kwargs.get("fixed_shapes") is None:
-            rest = indices[sum(map(len, batches)) :]
-            batches += [rest] if len(rest) else []
-        return batches
-
-    return batch_all
+    indices = numpy.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=numpy.int64)
+    if not len(indices):
+        return []
+    batches = list(batch_by_size(indices, *args, **kwargs))
+    if kwargs.get("fixed_shapes") is None:
+        rest = indices[sum(map(len, batches)) :]
+        batches += [rest] if len(rest) else []
+    return batches
 
 
-def same_after_resuming(get_batch_iterator):
+@wrapper
+def same_after_resuming(get_batch_iterator, self, dataset, *args, **kwargs):
     """Wrap fairseq's get_batch_iterator so that all epochs use the batches of the first epoch.
 
     fairseq-fixed 0.12.3 groups sentences into batches at random, once per process. The batches depend on the seed and on the
     epoch in which the process starts. If a training run is resumed in a later epoch, it would then use other batches than an
     uninterrupted run.
     """
-
-    @functools.wraps(get_batch_iterator)
-    def get_same_batches(self, dataset, *args, **kwargs):
-        anew = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
-        if anew or "epoch" not in kwargs or not self.can_reuse_epoch_itr(dataset):
-            return get_batch_iterator(self, dataset, *args, **kwargs)
-        kept = self.dataset_to_epoch_iter.get(dataset)
-        epoch = kwargs.pop("epoch")
-        iterator = get_batch_iterator(self, dataset, *args, epoch=1, **kwargs)
-        if iterator is not kept:
-            iterator.epoch = max(epoch, 1)
-            dataset.set_epoch(epoch)
-        return iterator
-
-    return get_same_batches
+    anew = kwargs.get("disable_iterator_cache") or kwargs.get("update_epoch_batch_itr")
+    if anew or "epoch" not in kwargs or not self.can_reuse_epoch_itr(dataset):
+        return get_batch_iterator(self, dataset, *args, **kwargs)
+    kept = self.dataset_to_epoch_iter.get(dataset)
+    epoch = kwargs.pop("epoch")
+    iterator = get_batch_iterator(self, dataset, *args, epoch=1, **kwargs)
+    if iterator is not kept:
+        iterator.epoch = max(epoch, 1)
+        dataset.set_epoch(epoch)
+    return iterator
 
 
 def buckets_of(sizes, num_buckets):
@@ -71,19 +64,15 @@ def buckets_of(sizes, num_buckets):
     return numpy.unique(numpy.percentile(sizes, numpy.linspace(0, 100, num_buckets + 1), method="lower")[1:])
 
 
-def with_one_line(filter_indices):
+@wrapper
+def with_one_line(filter_indices, *args, **kwargs):
     """Wrap fairseq's filter_indices_by_size, so that the error about too long sentences is one line without a traceback."""
-
-    @functools.wraps(filter_indices)
-    def filter_or_stop(*args, **kwargs):
-        try:
-            return filter_indices(*args, **kwargs)
-        except Exception as error:
-            if "since max_positions=" not in str(error):
-                raise
-            raise SystemExit(f"fairseq_posenc: {error}") from None
-
-    return filter_or_stop
+    try:
+        return filter_indices(*args, **kwargs)
+    except Exception as error:
+        if "since max_positions=" not in str(error):
+            raise
+        raise SystemExit(f"fairseq_posenc: {error}") from None
 
 
 def end_loading(timeout: float = 10.0) -> None:

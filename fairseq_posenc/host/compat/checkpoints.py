@@ -11,6 +11,7 @@ import functools
 import re
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy
 import torch
@@ -21,6 +22,7 @@ from ...common.files import unreadable
 from ...core import SITES, PositionError
 from ..checkpoints.bounds import problem_of_archive, problem_of_state
 from .errors import first_line
+from .wrappers import wrapper
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _LONGEST_TEXT = 100_000  # maximum number of characters of the specs of all sites
@@ -51,27 +53,20 @@ def allow_checkpoint_types() -> None:
     torch.serialization.add_safe_globals([argparse.Namespace, *arrays])
 
 
-def with_safe_loader(load):
+@wrapper
+def with_safe_loader(load, path, *args, **kwargs):
     """Wrap fairseq's `load(path, ...)`, so that it uses the safe loader.
 
     fairseq 0.12 uses the safe loader only with torch 2.6 or later. fairseq's main branch never uses it.
     """
-
-    @functools.wraps(load)
-    def load_safely(path, *args, **kwargs):
-        torch_load = torch.load
-        torch.load = functools.partial(_read, path, torch_load)
-        try:
+    try:
+        with mock.patch.object(torch, "load", functools.partial(_read, path, torch.load)):
             return load(path, *args, **kwargs)
-        except OSError as error:
-            raise SystemExit(f"fairseq_posenc: {unreadable(path, error)}") from None
-        except Exception as error:  # fairseq's conversion of an old configuration raises errors of many types
-            reason = f"the configuration cannot be read, {type(error).__name__}: {first_line(error)}"[:300]
-            raise SystemExit(_unreadable(path, reason)) from None
-        finally:
-            torch.load = torch_load
-
-    return load_safely
+    except OSError as error:
+        raise SystemExit(f"fairseq_posenc: {unreadable(path, error)}") from None
+    except Exception as error:  # fairseq's conversion of an old configuration raises errors of many types
+        reason = f"the configuration cannot be read, {type(error).__name__}: {first_line(error)}"[:300]
+        raise SystemExit(_unreadable(path, reason)) from None
 
 
 def _read(path, torch_load, *args, **kwargs) -> dict:

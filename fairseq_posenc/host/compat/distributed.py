@@ -1,10 +1,11 @@
 """Training with several workers: set the rank of each worker, and send the first worker's checkpoint to all workers."""
 
-import functools
 import os
 
 import torch
 from fairseq.distributed import utils
+
+from .wrappers import wrapper
 
 
 def broadcast_object(obj, src_rank, group, dist_device):
@@ -36,22 +37,18 @@ def infer_from_torchrun(cfg) -> None:
     cfg.distributed_no_spawn = True
 
 
-def with_ranks_on_cpus(infer_from_slurm):
+@wrapper
+def with_ranks_on_cpus(infer_from_slurm, cfg, *args, **kwargs):
     """Wrap fairseq's _infer_slurm_init, so that a process on a machine without a GPU has the rank that srun has set.
 
     fairseq computes ranks from the number of GPUs of a machine, which is 0 here.
     """
-
-    @functools.wraps(infer_from_slurm)
-    def infer(cfg, *args, **kwargs):
-        workers = cfg.distributed_world_size
-        found = infer_from_slurm(cfg, *args, **kwargs)
-        if found and not torch.cuda.device_count():
-            cfg.distributed_world_size, cfg.distributed_rank = workers, int(os.environ["SLURM_PROCID"])
-            cfg.distributed_no_spawn, cfg.device_id = True, 0
-        return found
-
-    return infer
+    workers = cfg.distributed_world_size
+    found = infer_from_slurm(cfg, *args, **kwargs)
+    if found and not torch.cuda.device_count():
+        cfg.distributed_world_size, cfg.distributed_rank = workers, int(os.environ["SLURM_PROCID"])
+        cfg.distributed_no_spawn, cfg.device_id = True, 0
+    return found
 
 
 def apply() -> None:

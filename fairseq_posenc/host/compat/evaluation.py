@@ -11,8 +11,11 @@ import importlib.abc
 import importlib.machinery
 import operator
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from .wrappers import wrapper
 
 #: packages in which `eval` is replaced: fairseq, and the examples of a checkout of fairseq
 _PACKAGES = ("fairseq", "examples")
@@ -123,12 +126,10 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _with_our_eval(exec_module: Any) -> Any:
-    def execute(module: ModuleType) -> None:
-        module.eval = evaluate
-        exec_module(module)
-
-    return execute
+@wrapper
+def _with_our_eval(exec_module: Callable, module: ModuleType) -> None:
+    module.eval = evaluate
+    exec_module(module)
 
 
 def apply() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fairseq.models.speech_to_text import hub_interface
 
 from ...core import Refusal
 from .errors import first_line
+from .wrappers import wrapper
 
 
 def refuse_fasta(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
@@ -28,22 +30,20 @@ def refuse_fasta(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
     )
 
 
-def refuse_speech_synthesis(get_prediction: Any) -> Any:
+@wrapper
+def refuse_speech_synthesis(
+    get_prediction: Callable, cls: type, *args: Any, synthesize_speech: bool = False, **kwargs: Any
+) -> Any:
     """Wrap `S2THubInterface.get_prediction`, so that it raises an error if speech is requested.
 
     Without this wrapper, a request for speech runs code of a repository that the data configuration names.
     """
-
-    @functools.wraps(get_prediction)
-    def without_synthesis(cls: type, *args: Any, synthesize_speech: bool = False, **kwargs: Any) -> Any:
-        if synthesize_speech:
-            raise Refusal(
-                "synthesize_speech: not supported, because it runs the code of a repository that the model names. "
-                "Expected False. Load the text-to-speech model yourself."
-            )
-        return get_prediction.__func__(cls, *args, **kwargs)
-
-    return classmethod(without_synthesis)
+    if synthesize_speech:
+        raise Refusal(
+            "synthesize_speech: not supported, because it runs the code of a repository that the model names. "
+            "Expected False. Load the text-to-speech model yourself."
+        )
+    return get_prediction(cls, *args, **kwargs)
 
 
 def read_yaml(path: Path) -> Any:
@@ -79,6 +79,7 @@ def with_safe_unpickling(load: Any) -> Any:
 
 def apply() -> None:
     fasta_dataset.FastaDataset.__init__ = refuse_fasta
-    hub_interface.S2THubInterface.get_prediction = refuse_speech_synthesis(vars(hub_interface.S2THubInterface)["get_prediction"])
+    hub = hub_interface.S2THubInterface
+    hub.get_prediction = classmethod(refuse_speech_synthesis(hub.get_prediction.__func__))
     data_cfg.get_config_from_yaml = read_yaml
     torch.load = with_safe_unpickling(torch.load)

@@ -4,7 +4,6 @@ Calls of one model do not depend on each other. Models return attention weights 
 fairseq-generate contains the checksum of each checkpoint, so that posenc score can compare the checkpoint with the output.
 """
 
-import functools
 import logging
 from pathlib import Path
 
@@ -14,61 +13,50 @@ from fairseq.tasks import FairseqTask
 
 from ...core import Refusal
 from ..checkpoints.checksum import checksum
+from .wrappers import wrapper
 
 logger = logging.getLogger(__name__)
 
 
-def with_alignments(build_generator):
+@wrapper
+def with_alignments(build_generator, self, models, args, *rest, **kwargs):
     """Wrap fairseq's build_generator, so that models return attention weights if alignments are requested.
 
     `from_pretrained` prepares a model for decoding, which switches attention weights off. Alignments are requested later, in
     each call of the model. The wrapped function raises Refusal for a model without attention weights in the last layer.
     """
-
-    @functools.wraps(build_generator)
-    def build(self, models, args, *rest, **kwargs):
-        if getattr(args, "print_alignment", None):
-            for model in models:
-                positions = getattr(model.decoder, "cross_position", None)
-                layers = getattr(model.decoder, "num_layers", 0)
-                if positions is not None and (layers == 0 or positions.uses("attend", layers - 1)):
-                    names = (method.card.name for method in positions.methods if "attend" in method.hooks)
-                    raise Refusal(
-                        f"--print-alignment: {next(names, 'a decoder without layers')} computes no attention weights. "
-                        "Expected softmax cross-attention in the last layer. Remove --print-alignment."
-                    )
-                model.decoder.need_attn = True
-        return build_generator(self, models, args, *rest, **kwargs)
-
-    return build
+    if getattr(args, "print_alignment", None):
+        for model in models:
+            positions = getattr(model.decoder, "cross_position", None)
+            layers = getattr(model.decoder, "num_layers", 0)
+            if positions is not None and (layers == 0 or positions.uses("attend", layers - 1)):
+                names = (method.card.name for method in positions.methods if "attend" in method.hooks)
+                raise Refusal(
+                    f"--print-alignment: {next(names, 'a decoder without layers')} computes no attention weights. "
+                    "Expected softmax cross-attention in the last layer. Remove --print-alignment."
+                )
+            model.decoder.need_attn = True
+    return build_generator(self, models, args, *rest, **kwargs)
 
 
-def with_beam_of_one(set_decoder_beam_size):
+@wrapper
+def with_beam_of_one(set_decoder_beam_size, self, beam_size):
     """Wrap fairseq's set_decoder_beam_size, which ignores a beam size of 1. The model would keep the size of an earlier call."""
-
-    @functools.wraps(set_decoder_beam_size)
-    def set_size(self, beam_size):
-        set_decoder_beam_size(self, beam_size)
-        if beam_size == 1:
-            for model in self.models:
-                if hasattr(model, "set_beam_size"):
-                    model.set_beam_size(1)
-
-    return set_size
+    set_decoder_beam_size(self, beam_size)
+    if beam_size == 1:
+        for model in self.models:
+            if hasattr(model, "set_beam_size"):
+                model.set_beam_size(1)
 
 
-def with_checksums(load_model_ensemble):
+@wrapper
+def with_checksums(load_model_ensemble, filenames, *args, **kwargs):
     """Wrap fairseq's load_model_ensemble, which fairseq-generate calls, so that it logs the checksum of each checkpoint."""
-
-    @functools.wraps(load_model_ensemble)
-    def load(filenames, *args, **kwargs):
-        for name in filenames:
-            found = checksum(Path(name))
-            if found is not None:
-                logger.info(f"checksum {found} of the checkpoint {name}")
-        return load_model_ensemble(filenames, *args, **kwargs)
-
-    return load
+    for name in filenames:
+        found = checksum(Path(name))
+        if found is not None:
+            logger.info(f"checksum {found} of the checkpoint {name}")
+    return load_model_ensemble(filenames, *args, **kwargs)
 
 
 def apply() -> None:

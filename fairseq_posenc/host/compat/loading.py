@@ -9,42 +9,37 @@ was before the cross-attention.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
+from unittest import mock
 
 import torch
 from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
+from .wrappers import wrapper
 
-def _with_present_order(load_checkpoint):
+
+@wrapper
+def _with_present_order(load_checkpoint, self, filename, reset_optimizer=False, *args, **kwargs):
     """Wrap Trainer.load_checkpoint: the task can refuse the checkpoint, and the optimizer state is reordered before loading."""
+    read = checkpoint_utils.load_checkpoint_to_cpu
 
-    @functools.wraps(load_checkpoint)
-    def load(self, filename, reset_optimizer=False, *args, **kwargs):
-        read = checkpoint_utils.load_checkpoint_to_cpu
+    def read_in_present_order(path, *args, **kwargs) -> dict:
+        state = read(path, *args, **kwargs)
+        require_same = getattr(self.task, "require_same_structure", None)
+        if require_same is not None:  # fairseq does not compare the checkpoint with the options of the command
+            require_same(path, state["cfg"].model, self.cfg.model)
+        model = self.get_model()
+        if "ema_fp32_params" in state["extra_state"]:  # fairseq does not convert the names in this copy of the model
+            model.upgrade_state_dict(state["extra_state"]["ema_fp32_params"])
+        if not reset_optimizer and state.get("last_optimizer_state") is not None:
+            reorder(state["last_optimizer_state"], saved_order(state["model"], model), model)
+        return state
 
-        def read_in_present_order(path, *args, **kwargs) -> dict:
-            state = read(path, *args, **kwargs)
-            require_same = getattr(self.task, "require_same_structure", None)
-            if require_same is not None:  # fairseq does not compare the checkpoint with the options of the command
-                require_same(path, state["cfg"].model, self.cfg.model)
-            model = self.get_model()
-            if "ema_fp32_params" in state["extra_state"]:  # fairseq does not convert the names in this copy of the model
-                model.upgrade_state_dict(state["extra_state"]["ema_fp32_params"])
-            if not reset_optimizer and state.get("last_optimizer_state") is not None:
-                reorder(state["last_optimizer_state"], saved_order(state["model"], model), model)
-            return state
-
-        checkpoint_utils.load_checkpoint_to_cpu = read_in_present_order
-        try:
-            return load_checkpoint(self, filename, reset_optimizer, *args, **kwargs)
-        finally:
-            checkpoint_utils.load_checkpoint_to_cpu = read
-
-    return load
+    with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read_in_present_order):
+        return load_checkpoint(self, filename, reset_optimizer, *args, **kwargs)
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:

@@ -7,7 +7,6 @@ All workers resume from the checkpoint of the first worker.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import logging
 import os
@@ -15,11 +14,12 @@ import re
 import socket
 import struct
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import fairseq
 import torch
@@ -32,6 +32,7 @@ from ...core import Refusal
 from ...registry.external import VARIABLE
 from .addresses import address_to, interface_of
 from .errors import first_line
+from .wrappers import wrapper
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,8 @@ def own_address(cfg: Any) -> str:
 # --- start ---
 
 
-def prepared(init: Callable) -> Callable:
+@wrapper
+def prepared(init: Callable, cfg: Any) -> int:
     """Wrap fairseq's distributed_init, so that gloo uses the right network interface of each machine.
 
     The right network interface is the interface through which this machine reaches the first machine.
@@ -90,55 +92,42 @@ def prepared(init: Callable) -> Callable:
     By default, gloo uses the address of the host name. On many machines, this address is 127.0.1.1, which other machines cannot
     reach.
     """
-
-    @functools.wraps(init)
-    def init_on_interface(cfg: Any) -> int:
-        training = cfg.distributed_training
-        if machines() > 1 and training.distributed_backend == "gloo" and "GLOO_SOCKET_IFNAME" not in os.environ:
-            interface = interface_of(own_address(training))
-            if interface:
-                os.environ["GLOO_SOCKET_IFNAME"] = interface
-        return init(cfg)
-
-    return init_on_interface
+    training = cfg.distributed_training
+    if machines() > 1 and training.distributed_backend == "gloo" and "GLOO_SOCKET_IFNAME" not in os.environ:
+        interface = interface_of(own_address(training))
+        if interface:
+            os.environ["GLOO_SOCKET_IFNAME"] = interface
+    return init(cfg)
 
 
-def with_timeout(make_group: Callable) -> Callable:
+@wrapper
+def with_timeout(make_group: Callable, *args: Any, **kwargs: Any) -> Any:
     """Wrap PyTorch's init_process_group or new_group: workers wait at most POSENC_TIMEOUT seconds for each other."""
-
-    @functools.wraps(make_group)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        seconds = os.environ.get("POSENC_TIMEOUT")
-        if seconds:
-            kwargs.setdefault("timeout", timedelta(seconds=int(seconds)))
-        return make_group(*args, **kwargs)
-
-    return make
+    seconds = os.environ.get("POSENC_TIMEOUT")
+    if seconds:
+        kwargs.setdefault("timeout", timedelta(seconds=int(seconds)))
+    return make_group(*args, **kwargs)
 
 
-def with_store(init_process_group: Callable) -> Callable:
+@wrapper
+def with_store(init_process_group: Callable, *args: Any, init_method: str | None = None, **kwargs: Any) -> Any:
     """Wrap PyTorch's init_process_group, so that the worker with torchrun's rank 0 creates the TCPStore.
 
     torchrun's rendezvous c10d sets MASTER_ADDR to the address of this worker. `infer_from_torchrun` may give this worker another
     rank.
     """
-
-    @functools.wraps(init_process_group)
-    def init(*args: Any, init_method: str | None = None, **kwargs: Any) -> Any:
-        environment = os.environ
-        if (
-            init_method == "env://"
-            and "POSENC_NODE_RANK" in environment
-            and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "False"
-        ):
-            kwargs["store"] = torch.distributed.TCPStore(
-                environment["MASTER_ADDR"], int(environment["MASTER_PORT"]), kwargs["world_size"], environment["RANK"] == "0",
-                timeout=kwargs.get("timeout", timedelta(minutes=30)),
-            )  # fmt: skip
-            init_method = None
-        return init_process_group(*args, init_method=init_method, **kwargs)
-
-    return init
+    environment = os.environ
+    if (
+        init_method == "env://"
+        and "POSENC_NODE_RANK" in environment
+        and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "False"
+    ):
+        kwargs["store"] = torch.distributed.TCPStore(
+            environment["MASTER_ADDR"], int(environment["MASTER_PORT"]), kwargs["world_size"], environment["RANK"] == "0",
+            timeout=kwargs.get("timeout", timedelta(minutes=30)),
+        )  # fmt: skip
+        init_method = None
+    return init_process_group(*args, init_method=init_method, **kwargs)
 
 
 # --- comparison ---
@@ -256,62 +245,48 @@ def _resumed_from(cfg: Any) -> str:
     return os.path.join(cfg.save_dir, restored) if restored == "checkpoint_last.pt" else restored
 
 
-@contextlib.contextmanager
-def _seen_by_the_first(path: str, there: bool) -> Iterator[None]:
+def _seen_by_the_first(path: str, there: bool) -> contextlib.AbstractContextManager:
     """Inside the `with` block, let fairseq find the file `path` on this worker if and only if `there` is True.
 
     `there` is True if the file exists on the first worker. The first worker reads the file for all workers.
     """
-    before = {name: vars(PathManager)[name] for name in ("isfile", "exists")}
-    try:
-        for name in before:
-            theirs = getattr(PathManager, name)
-            answer = functools.partial(lambda theirs, asked: there if asked == path else theirs(asked), theirs)
-            setattr(PathManager, name, staticmethod(answer))
-        yield
-    finally:
-        for name, function in before.items():
-            setattr(PathManager, name, function)
+
+    def answering(find: Callable) -> staticmethod:
+        return staticmethod(lambda asked: there if asked == path else find(asked))
+
+    return mock.patch.multiple(PathManager, isfile=answering(PathManager.isfile), exists=answering(PathManager.exists))
 
 
-def together(load_checkpoint: Callable) -> Callable:
+@wrapper
+def together(load_checkpoint: Callable, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     """Wrap fairseq's load_checkpoint: compare the machines before loading, and exit if the training run is completed.
 
     With one machine, the wrapper only calls load_checkpoint. Without the wrapper, fairseq would train a completed training run
     for one more update. A recipe cannot detect a completed training run on machines without the checkpoint.
     """
-
-    @functools.wraps(load_checkpoint)
-    def load(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        if machines() == 1 or trainer.data_parallel_world_size == 1:
-            return load_checkpoint(cfg, trainer, **kwargs)
-        meet(trainer)
-        with _seen_by_the_first(_resumed_from(cfg), bool(_workers[0].checkpoint)):
-            loaded = load_checkpoint(cfg, trainer, **kwargs)
-        if 0 < trainer.cfg.optimization.max_update <= trainer.get_num_updates():
-            logger.info(f"the training has finished before, at update {trainer.get_num_updates()}")
-            raise SystemExit(0)
-        return loaded
-
-    return load
+    if machines() == 1 or trainer.data_parallel_world_size == 1:
+        return load_checkpoint(cfg, trainer, **kwargs)
+    meet(trainer)
+    with _seen_by_the_first(_resumed_from(cfg), bool(_workers[0].checkpoint)):
+        loaded = load_checkpoint(cfg, trainer, **kwargs)
+    if 0 < trainer.cfg.optimization.max_update <= trainer.get_num_updates():
+        logger.info(f"the training has finished before, at update {trainer.get_num_updates()}")
+        raise SystemExit(0)
+    return loaded
 
 
 # --- failures ---
 
 
-def with_one_line(train: Callable) -> Callable:
+@wrapper
+def with_one_line(train: Callable, *args: Any, **kwargs: Any) -> Any:
     """Wrap fairseq's distributed_main: on several machines, report an error of torch.distributed in one line."""
-
-    @functools.wraps(train)
-    def train_or_stop(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return train(*args, **kwargs)
-        except RuntimeError as error:
-            if machines() == 1 or not _is_of_a_collective(error):
-                raise
-            raise Refusal(_lost(str(error), first_line(error))) from None
-
-    return train_or_stop
+    try:
+        return train(*args, **kwargs)
+    except RuntimeError as error:
+        if machines() == 1 or not _is_of_a_collective(error):
+            raise
+        raise Refusal(_lost(str(error), first_line(error))) from None
 
 
 def _is_of_a_collective(error: BaseException) -> bool:

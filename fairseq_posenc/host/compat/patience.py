@@ -5,13 +5,14 @@ resumed training run would stop later than an uninterrupted training run. A trai
 or with an option --reset-*, is a new training run. Its count starts at 0.
 """
 
-import functools
 import logging
 import os
 import sys
 from typing import Any
 
 from fairseq.trainer import Trainer
+
+from .wrappers import wrapper
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +29,11 @@ def _state() -> dict[str, Any]:
     return vars(train.should_stop_early) if train else {}
 
 
-def with_count(save):
+@wrapper
+def with_count(save, trainer, filename, extra_state):
     """Wrap Trainer.save_checkpoint, so that checkpoints contain the number of validations without improvement."""
-
-    @functools.wraps(save)
-    def save_with_count(trainer, filename, extra_state):
-        count = {key: _state()[key] for key in ("best", "num_runs") if key in _state()}
-        return save(trainer, filename, {**extra_state, _KEY: count} if count else extra_state)
-
-    return save_with_count
+    count = {key: _state()[key] for key in ("best", "num_runs") if key in _state()}
+    return save(trainer, filename, {**extra_state, _KEY: count} if count else extra_state)
 
 
 def _resumes(trainer: Trainer, filename: str, *resets: bool) -> bool:
@@ -46,23 +43,19 @@ def _resumes(trainer: Trainer, filename: str, *resets: bool) -> bool:
     return os.path.realpath(filename) == os.path.realpath(last) and not any((*resets, options.reset_dataloader))
 
 
-def restoring_count(load):
+@wrapper
+def restoring_count(
+    load, trainer, filename, reset_optimizer=False, reset_lr_scheduler=False, optimizer_overrides=None, reset_meters=False
+):
     """Wrap Trainer.load_checkpoint, so that it restores the count, and exits if the patience is already exhausted."""
-
-    @functools.wraps(load)
-    def load_with_count(
-        trainer, filename, reset_optimizer=False, reset_lr_scheduler=False, optimizer_overrides=None, reset_meters=False
-    ):
-        extra_state = load(trainer, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters=reset_meters)
-        count = (extra_state or {}).get(_KEY)
-        if count and _resumes(trainer, filename, reset_optimizer, reset_lr_scheduler, reset_meters):
-            _state().update(count)
-            if 0 < trainer.cfg.checkpoint.patience <= count["num_runs"]:
-                logger.info(f"the training has stopped early, after {count['num_runs']} validations without a gain")
-                raise SystemExit(0)
-        return extra_state
-
-    return load_with_count
+    extra_state = load(trainer, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters=reset_meters)
+    count = (extra_state or {}).get(_KEY)
+    if count and _resumes(trainer, filename, reset_optimizer, reset_lr_scheduler, reset_meters):
+        _state().update(count)
+        if 0 < trainer.cfg.checkpoint.patience <= count["num_runs"]:
+            logger.info(f"the training has stopped early, after {count['num_runs']} validations without a gain")
+            raise SystemExit(0)
+    return extra_state
 
 
 def apply() -> None:

@@ -1,7 +1,6 @@
 """Save checkpoints. If a checkpoint cannot be written, print a one-line error and keep the earlier checkpoints intact."""
 
 import contextlib
-import functools
 import logging
 import os
 import time
@@ -12,6 +11,7 @@ from fairseq import checkpoint_utils, file_io
 
 from ...common.files import unwritable
 from .errors import first_line
+from .wrappers import wrapper
 
 logger = logging.getLogger(__name__)
 
@@ -33,20 +33,17 @@ def write(state, file) -> None:
             file.truncate()
 
 
-def with_one_line(save):
+@wrapper
+def with_one_line(save, state, filename, *args, **kwargs):
     """Wrap fairseq's torch_persistent_save. If saving fails, delete the partial file and exit with a message of one line."""
-
-    @functools.wraps(save)
-    def save_or_stop(state, filename, *args, **kwargs):
-        try:
-            return save(state, filename, *args, **kwargs)
-        except (OSError, RuntimeError) as error:
-            raise SystemExit(_unwritten(filename, error)) from None
-
-    return save_or_stop
+    try:
+        return save(state, filename, *args, **kwargs)
+    except (OSError, RuntimeError) as error:
+        raise SystemExit(_unwritten(filename, error)) from None
 
 
-def atomic(copy):
+@wrapper
+def atomic(copy, source, target, overwrite=False):
     """Make fairseq's PathManager.copy atomic.
 
     fairseq overwrites the best or the last checkpoint directly, so that a failure destroys the old checkpoint. This function
@@ -54,23 +51,18 @@ def atomic(copy):
     the target becomes a hard link to the source. If the copy fails and `overwrite` is False, or if the link also fails, the
     command exits. A hard link is safe, because fairseq replaces checkpoint files and never changes their content.
     """
-
-    @functools.wraps(copy)
-    def copy_atomically(source, target, overwrite=False):
-        if file_io.PathManager.path_requires_pathmanager(target):
-            return copy(source, target, overwrite)
-        try:
-            copied = copy(source, f"{target}.tmp", overwrite)
-            os.replace(f"{target}.tmp", target)
-        except OSError as error:
-            _remove_partial(target)
-            if not overwrite or not _link(source, target):
-                raise SystemExit(_unwritten(target, error)) from None
-            logger.warning(f"{target}: the copy failed ({error.strerror}). It is a link to {source} now. Free disk space.")
-            return True
-        return copied
-
-    return copy_atomically
+    if file_io.PathManager.path_requires_pathmanager(target):
+        return copy(source, target, overwrite)
+    try:
+        copied = copy(source, f"{target}.tmp", overwrite)
+        os.replace(f"{target}.tmp", target)
+    except OSError as error:
+        _remove_partial(target)
+        if not overwrite or not _link(source, target):
+            raise SystemExit(_unwritten(target, error)) from None
+        logger.warning(f"{target}: the copy failed ({error.strerror}). It is a link to {source} now. Free disk space.")
+        return True
+    return copied
 
 
 def _link(source, target) -> bool:
@@ -101,17 +93,13 @@ def _unwritten(path, error: BaseException) -> str:
     )
 
 
-def with_one_line_about_the_folder(verify):
+@wrapper
+def with_one_line_about_the_folder(verify, save_dir):
     """Wrap fairseq's verify_checkpoint_directory, so that its error is one line without a traceback."""
-
-    @functools.wraps(verify)
-    def verify_or_stop(save_dir):
-        try:
-            return verify(save_dir)
-        except OSError as error:
-            raise SystemExit(f"fairseq_posenc: --save-dir {unwritable(save_dir, error)}") from None
-
-    return verify_or_stop
+    try:
+        return verify(save_dir)
+    except OSError as error:
+        raise SystemExit(f"fairseq_posenc: --save-dir {unwritable(save_dir, error)}") from None
 
 
 def apply() -> None:
