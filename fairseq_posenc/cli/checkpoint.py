@@ -68,16 +68,16 @@ def run(args: argparse.Namespace) -> None:
 
     if not start:
         limits = args.max_source_positions, args.max_target_positions
-        converted = convert.resize_positions(args.checkpoint, *limits, args.data)
+        state, names = convert.resize_positions(args.checkpoint, *limits, args.data)
         done = f"maximum lengths {limits[0]} (source) and {limits[1]} (target)"
-        new = f"train on before you decode longer sentences: new rows have initial values in {', '.join(converted.new)}"
+        new = f"train on before you decode longer sentences: new rows have initial values in {', '.join(names)}"
     else:
         arch = args.method if args.method.startswith(PREFIX) else None
         (method,) = check([args.method], None, size=convert.size_of(args.checkpoint) if arch else "").values()
-        converted = convert.start_from(args.checkpoint, method, args.data, arch)
+        state, names = convert.start_from(args.checkpoint, method, args.data, arch)
         done = ", ".join(f"{site} {spec}" for site, spec in method.items())
-        new = f"parameters with initial values: {', '.join(converted.new)}"
-    replace_file(args.out, lambda partial: torch.save(converted.state, partial))
+        new = f"parameters with initial values: {', '.join(names)}"
+    replace_file(args.out, lambda partial: torch.save(state, partial))
     print(f"wrote {args.out}: {done}")
-    if converted.new:
+    if names:
         print(new)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,9 @@ _OF_TRAINING = (
 )
 
 
-@dataclass(frozen=True)
-class Converted:
-    """A converted checkpoint, for fairseq-generate or for `fairseq-train --finetune-from-model`."""
-
-    state: dict[str, Any]
-    new: list[str]  # names of tensors with at least one untrained row
+#: a converted checkpoint, for fairseq-generate or for `fairseq-train --finetune-from-model`, and the names of all tensors with at
+#: least one untrained row
+Converted = tuple[dict[str, Any], list[str]]
 
 
 def resize_positions(path: Path, source: int, target: int, data: Path | None = None) -> Converted:
@@ -149,8 +146,9 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, a
         if name in state["cfg"][section]:
             _set(state["cfg"][section], name, value)
     _, model = _build(path, state, data)
-    for name in FACTS:
-        _remove(state["cfg"].model, name)
+    with _open(state["cfg"].model):
+        for name in FACTS:
+            delattr(state["cfg"].model, name)
     if kind:
         trained = model.with_versions(trained)
     model.upgrade_state_dict(trained)  # convert the names of earlier versions, as in loading
@@ -194,7 +192,7 @@ def _converted(state: dict[str, Any], values: dict[str, Tensor], new: list[str])
 
     Old checkpoints have the entry `args` instead of a configuration. fairseq would read `args` and ignore the configuration.
     """
-    return Converted(for_inference({**state, "args": None, "model": values}), new)
+    return for_inference({**state, "args": None, "model": values}), new
 
 
 def _require_own_model(path: Path, state: dict[str, Any]) -> None:
@@ -226,23 +224,15 @@ def _build(path: Path, state: dict[str, Any], data: Path | None) -> tuple[Any, A
 
 
 def _set(section: Any, name: str, value: Any) -> None:
-    from omegaconf import OmegaConf, open_dict
-
-    if OmegaConf.is_config(section):
-        with open_dict(section):
-            section[name] = value
-    else:
+    with _open(section):
         setattr(section, name, value)
 
 
-def _remove(section: Any, name: str) -> None:
+def _open(section: Any) -> contextlib.AbstractContextManager:
+    """Inside the `with` block, attributes can be added to a section of a configuration, and removed from it."""
     from omegaconf import OmegaConf, open_dict
 
-    if OmegaConf.is_config(section):
-        with open_dict(section):
-            del section[name]
-    else:
-        delattr(section, name)
+    return open_dict(section) if OmegaConf.is_config(section) else contextlib.nullcontext()
 
 
 def _sizes_of_distances(*limits: tuple[int, int]) -> set[tuple[int, int]]:
