@@ -58,37 +58,33 @@ def problem_of_state(state: Any) -> str | None:
 
     tensors: dict[tuple[Any, ...], int] = {}
     storages: dict[int, int] = {}
-    for value in _walk(state, _MOST_VALUES):
-        if isinstance(value, _TooMuch):
-            return value.problem
-        if isinstance(value, torch.Tensor):
-            if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized or value.is_nested:
-                return "a tensor is sparse, quantized, nested or without data"
-            storage, size = value.untyped_storage(), value.numel() * value.element_size()
-            if size > storage.nbytes():
-                return f"a tensor of shape {tuple(value.shape)} is larger than its storage of {storage.nbytes():,} bytes"
-            storages[storage.data_ptr()] = storage.nbytes()
-            tensors[value.data_ptr(), tuple(value.shape), value.stride(), value.dtype] = size
-        elif getattr(value, "nbytes", 0) > _LARGEST_ARRAY:
-            return f"a numpy array has {value.nbytes:,} bytes"
-    if sum(tensors.values()) > 8 * sum(storages.values()):
-        return "the tensors overlap in memory"
-    for name in ("cfg", "args"):
-        for value in _walk(state.get(name) if isinstance(state, dict) else None, _MOST_SETTINGS):
-            if isinstance(value, _TooMuch):
-                return f"{name}: {value.problem}"
+    try:
+        for value in _walk(state, _MOST_VALUES):
+            if isinstance(value, torch.Tensor):
+                if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized or value.is_nested:
+                    return "a tensor is sparse, quantized, nested or without data"
+                storage, size = value.untyped_storage(), value.numel() * value.element_size()
+                if size > storage.nbytes():
+                    return f"a tensor of shape {tuple(value.shape)} is larger than its storage of {storage.nbytes():,} bytes"
+                storages[storage.data_ptr()] = storage.nbytes()
+                tensors[value.data_ptr(), tuple(value.shape), value.stride(), value.dtype] = size
+            elif getattr(value, "nbytes", 0) > _LARGEST_ARRAY:
+                return f"a numpy array has {value.nbytes:,} bytes"
+        if sum(tensors.values()) > 8 * sum(storages.values()):
+            return "the tensors overlap in memory"
+        for name in ("cfg", "args") if isinstance(state, dict) else ():
+            list(_walk(state.get(name), _MOST_SETTINGS, f"{name}: "))
+    except _TooMuch as error:
+        return str(error)
     return None
 
 
-class _TooMuch:
-    """An object that `_walk` yields instead of a value if a limit is exceeded. `problem` describes the limit."""
-
-    def __init__(self, problem: str):
-        self.problem = problem
+class _TooMuch(Exception):
+    """Error for a value that exceeds a limit."""
 
 
-def _walk(value: Any, limit: int) -> Iterator[Any]:
-    """Yield a value and all values inside it.
+def _walk(value: Any, limit: int, where: str = "") -> Iterator[Any]:
+    """Yield a value and all values inside it. Raise _TooMuch if a limit is exceeded. The message begins with `where`.
 
     A container that occurs twice is counted twice, because omegaconf creates a separate copy for each occurrence.
     """
@@ -97,22 +93,18 @@ def _walk(value: Any, limit: int) -> Iterator[Any]:
         value, depth = pending.pop()
         count += 1
         if count > limit:
-            yield _TooMuch(f"more than {limit:,} values")
-            return
+            raise _TooMuch(f"{where}more than {limit:,} values")
         inner: Any = ()
         if isinstance(value, argparse.Namespace):
             inner = vars(value)
         elif isinstance(value, (dict, list, tuple, set, frozenset)):
             inner = value
         if isinstance(value, int) and value.bit_length() > 64:
-            yield _TooMuch("an integer of more than 64 bits")
-            return
+            raise _TooMuch(f"{where}an integer of more than 64 bits")
         if isinstance(value, (str, bytes)) and len(value) > _LONGEST_TEXT:
-            yield _TooMuch(f"a text of more than {_LONGEST_TEXT:,} characters")
-            return
+            raise _TooMuch(f"{where}a text of more than {_LONGEST_TEXT:,} characters")
         if len(inner) > limit or (inner and depth >= _DEEPEST):
-            yield _TooMuch(f"more than {_DEEPEST} containers in each other or {limit:,} values")
-            return
+            raise _TooMuch(f"{where}more than {_DEEPEST} containers in each other or {limit:,} values")
         if isinstance(inner, dict):
             pending += ((key, depth + 1) for key in inner)
             inner = inner.values()
