@@ -16,6 +16,7 @@ from fairseq.data import Dictionary, data_utils, indexed_dataset
 
 from ...common.files import digest, read_text, require_regular
 from ...common.messages import shorten
+from ...core import PositionError
 from ...data.side.files import WORDS, SideError
 
 BINARISE = "Run posenc side binarise again."
@@ -105,40 +106,35 @@ def _digest_of(paths: Iterable[Path]) -> str:
 
 def text_sizes(prefix: Path) -> np.ndarray:
     """Return the number of tokens of every sentence of a binary text. Raise SideError for damaged files."""
-    index = Path(f"{prefix}.idx")
+    index, header = Path(f"{prefix}.idx"), b""
     if index.is_file():
         with index.open("rb") as file:
-            if file.read(len(_MAGIC)) == _MAGIC:
-                _require_whole(str(prefix))
+            header = file.read(_HEADER.size)
     try:
+        if header.startswith(_MAGIC):
+            _require_whole(index, Path(f"{prefix}.bin"), header)
         text = data_utils.load_indexed_dataset(str(prefix), None)
         return np.array(text.sizes)  # a copy, because the data set unmaps its file when it is deleted
+    except PositionError:
+        raise
     except Exception as error:  # fairseq raises errors of any kind for a damaged file
         reason = shorten(str(error) or type(error).__name__, 80)
         raise SideError("SIDE-FORMAT", str(index), f"damaged or truncated ({reason}). {_AGAIN}") from None
 
 
-def _require_whole(path: str) -> None:
-    """Raise SideError if a text in the format mmap is truncated, empty or damaged, before fairseq maps it into memory."""
-    index, data = Path(f"{path}.idx"), Path(f"{path}.bin")
-    for file in (index, data):
-        require_regular(file)
-    try:
-        with index.open("rb") as file:
-            header = file.read(_HEADER.size)
-        magic, version, code, count = _HEADER.unpack(header)
-        if magic != _MAGIC or version != 1 or code not in _TYPES:
-            raise ValueError("the header is wrong")
-        if index.stat().st_size != _HEADER.size + 12 * count:  # per row: 4 bytes for the size and 8 bytes for the offset
-            raise ValueError(f"the length does not match {count:,} rows")
-        sizes = np.fromfile(index, np.int32, count, offset=_HEADER.size).astype(np.int64)
-        places = np.fromfile(index, np.int64, count, offset=_HEADER.size + 4 * count)
-        width = np.dtype(_TYPES[code]).itemsize
-        if (sizes < 0).any() or (places != (np.cumsum(sizes) - sizes) * width).any():
-            raise ValueError("rows overlap or have gaps")
-    except (OSError, ValueError, OverflowError, MemoryError, struct.error) as error:
-        reason = shorten(str(error) or type(error).__name__, 80)
-        raise SideError("SIDE-FORMAT", str(index), f"damaged or truncated ({reason}). {_AGAIN}") from None
+def _require_whole(index: Path, data: Path, header: bytes) -> None:
+    """Raise an error if a text in the format mmap is truncated, empty or damaged, before fairseq maps it into memory."""
+    require_regular(data)
+    _, version, code, count = _HEADER.unpack(header)
+    if version != 1 or code not in _TYPES:
+        raise ValueError("the header is wrong")
+    if index.stat().st_size != _HEADER.size + 12 * count:  # per row: 4 bytes for the size and 8 bytes for the offset
+        raise ValueError(f"the length does not match {count:,} rows")
+    sizes = np.fromfile(index, np.int32, count, offset=_HEADER.size).astype(np.int64)
+    places = np.fromfile(index, np.int64, count, offset=_HEADER.size + 4 * count)
+    width = np.dtype(_TYPES[code]).itemsize
+    if (sizes < 0).any() or (places != (np.cumsum(sizes) - sizes) * width).any():
+        raise ValueError("rows overlap or have gaps")
     found, wanted = data.stat().st_size, int(sizes.sum()) * width
     if found != wanted or not found:
         detail = f"{found:,} bytes, but {index.name} requires {wanted:,}. {_AGAIN}"
