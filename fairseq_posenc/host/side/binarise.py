@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, indexed_dataset
@@ -218,7 +217,7 @@ def _binarise(part: Part, settings: Settings, outputs: Outputs, workers: int) ->
     dtype = indexed_dataset.best_fitting_int_dtype(max([int(sizes.max(initial=0)), *settings.numbers.values()]) + 1)
     paths = {kind: (Path(f"{part.data}.{kind}.bin"), Path(f"{part.data}.{kind}.idx")) for kind in (*settings.kinds, WORDS)}
     lengths: dict[str, list[np.ndarray]] = {kind: [np.zeros(0, int)] for kind in paths}
-    unknown = _no_labels()
+    unknown: _Unknown = collections.defaultdict(collections.Counter)
     done = 0
     with contextlib.ExitStack() as stack:
         opened = {kind: stack.enter_context(outputs.partial(path).open("wb")) for kind, (path, _) in paths.items()}
@@ -291,10 +290,6 @@ _Rows = dict[str, tuple[np.ndarray, np.ndarray]]
 _Unknown = dict[str, collections.Counter]
 
 
-def _no_labels() -> _Unknown:
-    return {kind: collections.Counter() for kind in LABELLED}
-
-
 def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, _Unknown]:
     """Return the rows of some sentences for each kind of indexed file.
 
@@ -302,8 +297,7 @@ def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, _Unknown]:
     """
     part, settings, sentences = task
     made: dict[str, list[list[int]]] = {kind: [] for kind in (*settings.kinds, WORDS)}
-    unknown = _no_labels()
-    encoder = _Encoder(settings, unknown)
+    unknown: _Unknown = collections.defaultdict(collections.Counter)
     for number, lines in sentences:
         text, subwords = lines["text"].split(), lines["subwords"].split()
         words = len(text)
@@ -318,41 +312,38 @@ def _encode(task: tuple[Part, Settings, list]) -> tuple[_Rows, _Unknown]:
             root = None
             for kind in settings.kinds:
                 path = side_file(part.text, kind)
-                row, root = encoder.encode(kind, lines[kind], words, root)
+                row, root = _row(settings, unknown[kind], kind, lines[kind], words, root)
                 made[kind].append(row)
         except Fault as fault:
             raise fault.at(path, number) from None
     return {kind: (np.array([*map(len, rows)]), np.array([*chain(*rows)])) for kind, rows in made.items()}, unknown
 
 
-class _Encoder:
-    """Encode one line of one kind of side file.
+def _row(
+    settings: Settings, unknown: collections.Counter, kind: str, line: str, words: int, root: int | None
+) -> tuple[list[int], int | None]:
+    """Return the row of one line of one kind of side file, and the root.
 
     `root` is the word index of the root, counted from 1. `root` is None if the heads of the sentence have not been read.
     """
+    if kind == "heads":
+        heads = files.parse_heads(line, words, settings.roots)
+        root = heads.index(0) + 1 if words else 0
+        return [*heads, root], root
+    if kind == "order":
+        return [*files.parse_order(line, words), words], root
+    if kind == "relations":
+        return [*_indices(files.parse_relations(line, words), settings, unknown), END_RELATION], root
+    edges = files.parse_edges(line, words)
+    indices = _indices([label for _, _, label in edges], settings, unknown)
+    end = (_root(edges, words) if root is None else root, words + 1, END_RELATION)
+    return [*chain(*((*edge[:2], index) for edge, index in zip(edges, indices)), end)], root
 
-    def __init__(self, settings: Settings, unknown: _Unknown):
-        self.settings, self.unknown = settings, unknown
 
-    def encode(self, kind: str, line: str, words: int, root: int | None) -> tuple[list[int], int | None]:
-        if kind == "heads":
-            heads = files.parse_heads(line, words, self.settings.roots)
-            root = heads.index(0) + 1 if words else 0
-            return [*heads, root], root
-        if kind == "relations":
-            return [*(self._number(kind, label) for label in files.parse_relations(line, words)), END_RELATION], root
-        if kind == "order":
-            return [*files.parse_order(line, words), words], root
-        edges = files.parse_edges(line, words)
-        end = (_root(edges, words) if root is None else root, words + 1, END_RELATION)
-        return [number for edge in edges for number in (*edge[:2], self._number(kind, edge[2]))] + list(end), root
-
-    def _number(self, kind: str, label: str) -> int:
-        number: Any = self.settings.numbers.get(label)
-        if number is None:
-            self.unknown[kind][label] += 1
-            number = self.settings.numbers["<unk>"]
-        return number
+def _indices(labels: Sequence[str], settings: Settings, unknown: collections.Counter) -> list[int]:
+    """Return the indices of relation labels. Labels that are not in the dictionary are counted in `unknown`."""
+    unknown.update(label for label in labels if label not in settings.numbers)
+    return [settings.numbers.get(label, settings.numbers["<unk>"]) for label in labels]
 
 
 def _root(edges: Sequence[tuple[int, int, str]], words: int) -> int:

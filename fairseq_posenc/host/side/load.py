@@ -159,13 +159,9 @@ def split_names(folder: Path, split: str, languages: tuple[str, str], combine: b
 
     The split train has the prefix train. With `combine`, it can have more prefixes: train1, train2 and so on.
     """
-    found: list[Path] = []
-    for number in itertools.count():
-        prefix = text_prefix(folder, f"{split}{number or ''}", *languages)
-        if not indexed_dataset.dataset_exists(str(prefix), None) or (found and not combine):
-            return found
-        found.append(prefix)
-    raise AssertionError
+    numbers = itertools.islice(itertools.count(), None if combine else 1)
+    prefixes = (text_prefix(folder, f"{split}{number or ''}", *languages) for number in numbers)
+    return list(itertools.takewhile(lambda prefix: indexed_dataset.dataset_exists(str(prefix), None), prefixes))
 
 
 def sentences_of(prefixes: Sequence[Path], kinds: Iterable[str], upsample_primary: int) -> ConcatDataset:
@@ -221,23 +217,24 @@ class FileInputs:
         Raise PositionError if a checkpoint was trained with other relation labels, with reorderings of another origin, or with
         another value of --random-structure. All data folders must have the same labels and the same origin.
         """
-        relations, trained = self._relations(), getattr(args, "relations", None)
+        relations, trained = len(self._dictionary(self.folders[0]) or ()), getattr(args, "relations", None)
         random, given = self.random_structure, getattr(args, "random_structure", None)
         if trained is None:
             args.relations = relations
         model = make(args)
         methods = getattr(model, "position_methods", [])  # models of stock fairseq have no methods
-        found = readers(methods)
-        if trained not in (None, relations) and any(kind in LABELLED for reader in found for kind in reader.files):
+        kinds = {kind for reader in readers(methods) for kind in reader.files}
+        labelled = not kinds.isdisjoint(LABELLED)
+        if labelled and trained not in (None, relations):
             raise PositionError(
                 f"{self.folders[0] / RELATIONS}: {relations} relations. Expected {trained}, as in the training of the model. "
                 "Binarise the data with the file of the training: posenc side binarise --relations FILE."
             )
-        if any(kind in LABELLED for reader in found for kind in reader.files):
+        if labelled:
             self._require_labels(args)
-        if any("order" in reader.files for reader in found):
+        if "order" in kinds:
             self._require_source(args)
-        if found and given != random:
+        if kinds and given != random:
             raise PositionError(
                 f"--random-structure: this command uses {_structure(random)}, but the model was trained with "
                 f"{_structure(given)}. Use the same option."
@@ -307,10 +304,6 @@ class FileInputs:
                     "Run posenc side order with the same source."
                 )
 
-    def _relations(self) -> int:
-        found = self._dictionary(self.folders[0])
-        return 0 if found is None else len(found)
-
     @staticmethod
     def _dictionary(folder: Path) -> Dictionary | None:
         path = folder / RELATIONS
@@ -321,18 +314,13 @@ class FileInputs:
 
         Raise PositionError if the side files do not fit the text.
         """
-        kinds = self.kinds
-        if "order" in kinds:
-            self._tell_source(folder)
-        sentences: Any = sentences_of(split_names(folder, split, self.languages, combine), kinds, upsample_primary)
+        if "order" in self.kinds and not self._told:
+            logger.warning("orders of %s are from %s", folder, self._order_source(folder))
+            self._told = True
+        sentences: Any = sentences_of(split_names(folder, split, self.languages, combine), self.kinds, upsample_primary)
         if self.random_structure is not None:
             sentences = Shuffled(sentences, self.random_structure)
         return FromFiles(sentences, self.readers)
-
-    def _tell_source(self, folder: Path) -> None:
-        if not self._told:
-            logger.warning("orders of %s are from %s", folder, self._order_source(folder))
-            self._told = True
 
     @staticmethod
     def _order_source(folder: Path) -> str:
