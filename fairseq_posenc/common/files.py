@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ..core import PositionError
@@ -103,3 +103,8 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
         while chunk := file.read(1 << 20):
             total.update(chunk)
     return total.hexdigest()
+
+
+def digest_of(paths: Iterable[Path]) -> str:
+    """Return one checksum of the names and the contents of these files."""
+    return hashlib.sha256(b"".join(path.name.encode() + b"\0" + bytes.fromhex(digest(path)) for path in paths)).hexdigest()

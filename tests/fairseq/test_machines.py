@@ -72,8 +72,8 @@ def test_another_version_is_named(folders, monkeypatch):
     monkeypatch.setattr(machines.torch, "__version__", "1.0")
     assert "version of torch is 1.0, not " in machines._differences(facts, machines.facts(trainer(folders[1])))
     monkeypatch.undo()
-    hashed = machines._hash
-    monkeypatch.setattr(machines, "_hash", lambda paths: hashed([path for path in paths if path.name != "addresses.py"]))
+    hashed = machines.digest_of
+    monkeypatch.setattr(machines, "digest_of", lambda paths: hashed([path for path in paths if path.name != "addresses.py"]))
     assert machines._differences(facts, machines.facts(trainer(folders[1]))) == "code of fairseq_posenc"
 
 

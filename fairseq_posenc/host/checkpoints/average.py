@@ -12,7 +12,7 @@ from ...common.files import replace_file
 from ...common.messages import shorten
 from ...common.option_types import positive
 from ...core import PositionError
-from .read import as_position_error, load
+from .read import as_position_error, load, positions_of
 
 _ONE_RUN = "Expected the same model. Use checkpoints of one training run."
 _NAMES = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
@@ -68,7 +68,7 @@ def _seed(state: dict[str, Any]) -> int | None:
 
 
 def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, model: dict[str, Any]) -> None:
-    positions = [_positions(state) for state in (first, model)]
+    positions = [positions_of(state) for state in (first, model)]
     if positions[0] != positions[1]:
         ours, theirs = (
             shorten("; ".join(line for line in lines if line not in other) or "none", 120)
@@ -90,12 +90,6 @@ def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, mod
             raise PositionError(f"{path}: {name} is {shapes} in {first_path}. {_ONE_RUN}")
         if not one.is_floating_point() and not one.equal(two):
             raise PositionError(f"{path}: {name} differs from {first_path}, and integers cannot be averaged. {_ONE_RUN}")
-
-
-def _positions(model: dict[str, Any]) -> list[str]:
-    """Return the specs of all sites, one per list item. Return an empty list for a model of stock fairseq."""
-    text = model.get("positions_version")
-    return [] if text is None else bytes(text.tolist()).decode(errors="replace").splitlines()
 
 
 def _storage(tensor: Any) -> tuple[Any, ...]:

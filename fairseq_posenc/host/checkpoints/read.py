@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...common.files import digest, read_text
+from ...common.files import digest_of, read_text
 from ...common.messages import shorten
 from ...core import SITES, PositionError
 from ...data.side.files import KINDS, WORDS
@@ -98,8 +97,7 @@ def _training(state: dict[str, Any]) -> Training:
             vars(section) if isinstance(section, argparse.Namespace) else OmegaConf.to_container(section or OmegaConf.create())
         )
         given.update(section)
-    text = state["model"].get("positions_version")
-    lines = bytes(text.tolist()).decode().splitlines() if text is not None else []
+    lines = positions_of(state["model"])
     return Training(
         arch=given.get("arch") or given["_name"],
         method={site: given[f"{site}_position"] for site in SITES} if lines else {},
@@ -110,6 +108,12 @@ def _training(state: dict[str, Any]) -> Training:
         settings={name: value for name, value in sorted(given.items()) if name not in _EXCLUDED},
         averaged=len(state.get("averaged", ())),
     )
+
+
+def positions_of(model: Mapping[str, Any]) -> list[str]:
+    """Return the specs of all sites, one per list item. Return an empty list for a model of stock fairseq."""
+    text = model.get("positions_version")
+    return [] if text is None else bytes(text.tolist()).decode().splitlines()
 
 
 def data_digest(folder: Path) -> str:
@@ -125,10 +129,7 @@ def data_digest(folder: Path) -> str:
             "Run the command in the folder "
             "in which the training was started."
         )
-    total = hashlib.sha256()
-    for file in files:
-        total.update(file.name.encode() + b"\0" + bytes.fromhex(digest(file)))
-    return total.hexdigest()[:16]
+    return digest_of(files)[:16]
 
 
 def corpus_name(folder: Path) -> str | None:

@@ -7,7 +7,6 @@ All workers resume from the checkpoint of the first worker.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
 import re
@@ -28,6 +27,7 @@ from fairseq.distributed import utils
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
+from ...common.files import digest_of
 from ...core import Refusal
 from ...registry.external import VARIABLE
 from .addresses import address_to, interface_of
@@ -137,8 +137,8 @@ def facts(trainer: Any) -> dict[str, str]:
     """Return all facts that must be equal on all machines: name -> value, or name -> hash of files."""
     task = trainer.cfg.task
     found = {f"option --{name.replace('_', '-')}": value for name, value in sorted(_options(trainer.cfg).items())}
-    found["code of fairseq_posenc"] = _hash(sorted(Path(__file__).parents[2].rglob("*.py")))
-    found["code of " + VARIABLE] = _hash([Path(path) for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path])
+    found["code of fairseq_posenc"] = digest_of(sorted(Path(__file__).parents[2].rglob("*.py")))
+    found["code of " + VARIABLE] = digest_of([Path(path) for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path])
     found["version of fairseq"], found["version of torch"] = fairseq.__version__, torch.__version__
     subsets = (trainer.cfg.dataset.train_subset, *trainer.cfg.dataset.valid_subset.split(","), "dict.")
     for folder in filter(None, str(getattr(task, "data", "") or "").split(os.pathsep)):
@@ -148,7 +148,7 @@ def facts(trainer: Any) -> dict[str, str]:
                 if count is not None:
                     found[f"number of sentences in {path.stem}"] = str(count)
                 kind = "dictionary" if path.name.startswith("dict.") else "data"
-                found[f"{kind} {path.name}"] = _hash([path])
+                found[f"{kind} {path.name}"] = digest_of([path])
     return found
 
 
@@ -161,17 +161,6 @@ def _options(cfg: Any) -> dict[str, str]:
         if isinstance(values, dict):
             found.update({name: str(value) for name, value in values.items() if name not in _OWN_OPTIONS})
     return found
-
-
-def _hash(paths: list[Path]) -> str:
-    """Return one hash of the names and the contents of these files."""
-    total = hashlib.blake2b(digest_size=16)
-    for path in paths:
-        total.update(path.name.encode() + b"\0")
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                total.update(block)
-    return total.hexdigest()
 
 
 def _sentences(path: Path) -> int | None:
