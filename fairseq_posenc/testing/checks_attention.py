@@ -14,6 +14,7 @@ from ..data.side import examples
 from ..registry import spec as parsing
 from .cases import SMALL, Case
 from .models import close, refused
+from .oracle import padding_mask
 
 
 def attention(case: Case, seed: int = 36) -> nn.Module:
@@ -35,9 +36,7 @@ def inputs(case: Case, queries: int = 7, keys: int = 9) -> tuple[Tensor, Tensor]
 
 def padding(keys: int, side: str) -> Tensor:
     """Return the padding mask [3, keys] of sentences with `keys`, `keys` - 1 and `keys` - 3 tokens."""
-    real = torch.tensor([keys, keys - 1, keys - 3]).unsqueeze(1)
-    mask = torch.arange(keys) >= real
-    return mask if side == "right" else mask.flip(1)
+    return padding_mask([keys, keys - 1, keys - 3], side)
 
 
 def side_inputs(built: nn.Module, mask: Tensor) -> dict[str, Tensor]:
@@ -59,9 +58,7 @@ def check_kernels(case: Case) -> None:
     own_weights = any(method.rescale_reads == "weights" for method in built.positions.methods)
     for side in (None, "right", "left"):
         for limited in (False, True):
-            x, source = inputs(case)
-            given = {"key_padding_mask": None if side is None else padding(len(source), side)}
-            given["side_inputs"] = side_inputs(built, padding(len(source), side or "right") & (side is not None))
+            x, source, given = _padded(case, built, side)
             if limited:
                 given["attn_mask"] = torch.randn(len(x), len(source), dtype=torch.float64)
             if limited and (own_kernel or own_weights):
@@ -81,14 +78,19 @@ def check_blocks(case: Case) -> None:
     """
     built = attention(case)
     for side in (None, "right", "left"):
-        x, source = inputs(case)
-        given = {"key_padding_mask": None if side is None else padding(len(source), side), "need_weights": False}
-        given["side_inputs"] = side_inputs(built, padding(len(source), side or "right") & (side is not None))
-        whole = _run(built, x, source, **given)
+        x, source, given = _padded(case, built, side)
+        whole = _run(built, x, source, need_weights=False, **given)
         for queries in (1, 3):
             block = queries * 3 * SMALL.num_heads * len(source)
             with mock.patch.multiple(multihead, _BLOCK_ON_CPU=block, _FEWEST_BLOCKS=0, _LONG=0):
-                close(_run(built, x, source, **given), whole, 1e-9)
+                close(_run(built, x, source, need_weights=False, **given), whole, 1e-9)
+
+
+def _padded(case: Case, built: nn.Module, side: str | None) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Return the result of `inputs`, and the arguments for padding on one side. If `side` is None, there is no padding."""
+    x, source = inputs(case)
+    mask = padding(len(source), side or "right") & (side is not None)
+    return x, source, {"key_padding_mask": None if side is None else mask, "side_inputs": side_inputs(built, mask)}
 
 
 def _run(built: nn.Module, x: Tensor, source: Tensor, **given: Any) -> tuple[Tensor, ...]:

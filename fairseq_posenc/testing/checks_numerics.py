@@ -71,13 +71,13 @@ def check_repeatable(case: Case) -> None:
 
 def _memory(model: nn.Module) -> dict[str, Any]:
     """Return all attributes and buffers of all modules, in a form that can be compared."""
-    found: dict[str, Any] = {}
-    for name, module in model.named_modules():
-        for key, value in vars(module).items():
-            if key not in ("training", "_modules", "_parameters", "_buffers"):
-                found[f"{name}.{key}"] = (id(value), repr(value) if isinstance(value, (dict, list)) else None)
-    found.update({name: buffer.tolist() for name, buffer in model.named_buffers()})
-    return found
+    attributes = {
+        f"{name}.{key}": (id(value), repr(value) if isinstance(value, (dict, list)) else None)
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if key not in ("training", "_modules", "_parameters", "_buffers")
+    }
+    return {**attributes, **{name: buffer.tolist() for name, buffer in model.named_buffers()}}
 
 
 def check_checkpointing(case: Case) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ..core import AttentionContext, PositionError, Positions, SideInputs
 from ..core.hooks import BEFORE_LAYERS, IN_MATRIX
@@ -90,7 +89,7 @@ def _draws(case: Case) -> bool:
     found = []
     for seed in range(4):
         torch.manual_seed(seed)
-        found.append(list(_tensors(method.prepare(ctx))))
+        found.append([value for value in tree_leaves(method.prepare(ctx)) if isinstance(value, Tensor)])
     return any(not torch.equal(one, first) for other in found for one, first in zip(other, found[0]))
 
 
@@ -100,15 +99,6 @@ def _added_losses(case: Case) -> set[str]:
     source, target = torch.stack(sentences(23, 5)), torch.stack(sentences(24, 6))
     with training(model):
         return set(model(source, None, target, side_inputs=side_inputs(model, source))[1]["losses"])
-
-
-def _tensors(prepared: Any) -> Iterator[Tensor]:
-    """Yield all tensors of nested lists and tuples."""
-    if isinstance(prepared, Tensor):
-        yield prepared
-    elif isinstance(prepared, (list, tuple)):
-        for item in prepared:
-            yield from _tensors(item)
 
 
 def check_gradients(case: Case) -> None:
@@ -220,8 +210,12 @@ def check_effect(case: Case) -> None:
     if _same_plain_parts(model, without):
         differ(logits(without, source, target), before, "the model does not use the method")
     for name, parameter in position_parameters(model).items():
-        with _changed(parameter):
+        values = parameter.clone()
+        parameter.add_(torch.randn_like(parameter), alpha=0.5)
+        try:
             after = logits(model, source, target)
+        finally:
+            parameter.copy_(values)
         if (after - before).abs().max() < 1e-5:
             assert _cancels(case, name), f"{name} changes nothing"
 
@@ -235,19 +229,6 @@ def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
     given = {name: x for name, x in model.state_dict().items() if name in own and name != "positions_version"}
     nn.Module.load_state_dict(other, given, strict=False)
     return set(own) - set(given) == {"positions_version"}
-
-
-class _changed:
-    """Context in which noise is added to a parameter."""
-
-    def __init__(self, parameter: nn.Parameter):
-        self.parameter, self.before = parameter, parameter.detach().clone()
-
-    def __enter__(self) -> None:
-        self.parameter.add_(torch.randn_like(self.parameter), alpha=0.5)
-
-    def __exit__(self, *error) -> None:
-        self.parameter.copy_(self.before)
 
 
 @torch.no_grad()

@@ -48,12 +48,10 @@ def build(
     ARCH_CONFIG_REGISTRY[arch](args)
     sizes = {"layers": 2, "embed_dim": SMALL.embed_dim, "attention_heads": SMALL.num_heads, "ffn_embed_dim": 24}
     given = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
-    given.update(dropout=0.0, max_source_positions=SMALL.max_positions, max_target_positions=SMALL.max_positions)
-    given.update(relations=SMALL.relations)
-    given.update(changes)
-    given.setdefault("decoder_output_dim", given["decoder_embed_dim"])
-    given.setdefault("decoder_input_dim", given["decoder_embed_dim"])
-    vars(args).update(given)
+    limits = {f"max_{side}_positions": SMALL.max_positions for side in ("source", "target")}
+    given = {**given, **limits, "dropout": 0.0, "relations": SMALL.relations, **changes}
+    width = given["decoder_embed_dim"]
+    vars(args).update({"decoder_output_dim": width, "decoder_input_dim": width, **given})
     torch.manual_seed(seed)
     model = ARCH_MODEL_REGISTRY[arch].build_model(args, _task())
     with torch.no_grad():
@@ -96,10 +94,12 @@ def positions_by_site(model: PositionTransformer) -> dict[str, nn.Module]:
 
 def position_parameters(model: PositionTransformer) -> dict[str, nn.Parameter]:
     """Return a mapping from SITE.NAME to the trainable parameters of the position methods, for all sites."""
-    found = {}
-    for site, positions in positions_by_site(model).items():
-        found.update({f"{site}.{name}": p for name, p in positions.named_parameters() if p.requires_grad})
-    return found
+    return {
+        f"{site}.{name}": parameter
+        for site, positions in positions_by_site(model).items()
+        for name, parameter in positions.named_parameters()
+        if parameter.requires_grad
+    }
 
 
 # --- sentences ---

@@ -101,9 +101,8 @@ def with_side(ctx: AttentionContext, method, oracle: Oracle, sentences: list, pa
 
 def padding_mask(lengths: list, side: str) -> torch.Tensor:
     """Return bool [B, S], True at padding."""
-    longest = max(lengths)
-    rows = [[True] * (longest - n) + [False] * n if side == "left" else [False] * n + [True] * (longest - n) for n in lengths]
-    return torch.tensor(rows)
+    mask = torch.arange(max(lengths)) >= torch.tensor(lengths).unsqueeze(1)
+    return mask.flip(1) if side == "left" else mask
 
 
 def assert_close(ours: torch.Tensor, reference: np.ndarray, atol: float) -> None:
