@@ -97,7 +97,7 @@ def value_products(weights: Tensor, ctx: AttentionContext, vectors: Vectors, lim
     """
     if _few_vectors(weights.shape, ctx.queries, ctx.keys, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=weights.device)).to(weights.dtype)
-        return table_product(collect_clipped(weights, ctx.queries, ctx.keys, limit), table)
+        return table_product(CollectClipped.apply(weights, ctx.queries, ctx.keys, limit), table)
     along, layout = _occurring(ctx.queries, ctx.keys, limit, "before" if ctx.causal else None)
     table = vectors(along).to(weights.dtype)
     if not devices.on_cpu(weights):
@@ -117,7 +117,7 @@ def _products(x: Tensor, rows: Positions, columns: Positions, vectors: Vectors, 
     """
     if limit is not None and _few_vectors((*x.shape[:3], columns.ids.size(1)), rows, columns, limit):
         table = vectors(torch.arange(-limit, limit + 1, device=x.device)).to(x.dtype)
-        return spread_clipped(table_product(x, table.transpose(-1, -2)), rows, columns, limit)
+        return SpreadClipped.apply(table_product(x, table.transpose(-1, -2)), rows, columns, limit)
     if rows.start is None or columns.start is None:
         found, index = distances(rows, columns).unique(return_inverse=True)
         return spread(table_product(x, vectors(found).to(x.dtype).transpose(-1, -2)), index)
@@ -174,10 +174,6 @@ def _few_vectors(shape: tuple[int, ...], rows: Positions, columns: Positions, li
     return 2 * limit + 1 < queries + keys - 1
 
 
-def _same_positions(rows: Positions, columns: Positions) -> bool:
-    return rows.start == columns.start and rows.ids.size(1) == columns.ids.size(1)
-
-
 def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: Needed) -> tuple[Tensor, Layout]:
     """Return the possible distances in ascending order, and their layout (see `Layout`).
 
@@ -186,21 +182,17 @@ def _occurring(rows: Positions, columns: Positions, limit: int | None, needed: N
     """
     along, offset = diagonals(rows, columns), rows.ids.size(1) - 1
     # for short sentences, omitting keys would save little or no time. On an accelerator, all rows are one block
-    if not _same_positions(rows, columns) or columns.ids.size(1) <= _SHORT or not devices.on_cpu(columns.ids):
+    same = rows.start == columns.start and rows.ids.size(1) == columns.ids.size(1)
+    if not same or columns.ids.size(1) <= _SHORT or not devices.on_cpu(columns.ids):
         needed = None
     beyond = rows_per_block(rows.ids.size(1)) - 1  # number of later keys that a block of rows includes
     if needed == "before":
         along = along[: offset + 1 + beyond]
     elif needed == "after":
         along, offset = along[offset - beyond :], beyond
-    if limit is not None and limit < _longest(rows, columns):
+    if limit is not None and limit < max(rows.last - columns.start, columns.last - rows.start):  # the longest distance
         along = along.clamp(-limit, limit)
     return along, Layout(offset, needed)
-
-
-def _longest(rows: Positions, columns: Positions) -> int:
-    """Return the largest absolute distance between counted positions."""
-    return max(rows.last - (columns.start or 0), columns.last - (rows.start or 0))
 
 
 def table_product(x: Tensor, table: Tensor) -> Tensor:
@@ -229,16 +221,3 @@ def spread(columns: Tensor, index: Tensor) -> Tensor:
     `index` [B or 1, T, S] contains the column of each selected entry.
     """
     return columns.gather(-1, index.unsqueeze(1).expand(*columns.shape[:2], -1, -1))
-
-
-def spread_clipped(columns: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Select the entry of the clipped distance for each pair of query and key: [B, H, T, 2 * limit + 1] -> [B, H, T, S]."""
-    return SpreadClipped.apply(columns, queries, keys, limit)
-
-
-def collect_clipped(weights: Tensor, queries: Positions, keys: Positions, limit: int) -> Tensor:
-    """Sum the weights of all keys with the same clipped distance: [B, H, T, S] -> [B, H, T, 2 * limit + 1].
-
-    This is the transpose of `spread_clipped`.
-    """
-    return CollectClipped.apply(weights, queries, keys, limit)

@@ -1,7 +1,7 @@
 """Functions for tables with one column per clipped distance.
 
-`spread_clipped` copies each column to the keys at the distance of this column.
-`collect_clipped` adds the numbers of all keys at one distance. The sum is the column of this distance.
+`SpreadClipped` copies each column to the keys at the distance of this column.
+`CollectClipped` adds the numbers of all keys at one distance. The sum is the column of this distance.
 
 `Positions.counted` returns positions that are consecutive integers. For such positions, the functions compute in blocks of
 rows. For other positions, the functions compute all rows at once.
@@ -13,6 +13,7 @@ import torch
 from fairseq_posenc.core import AttentionContext, Positions
 from fairseq_posenc.ops import devices, relative
 from fairseq_posenc.ops.kernels import clipped_distances, distance_products
+from fairseq_posenc.ops.kernels.clipped_distances import CollectClipped, SpreadClipped
 from fairseq_posenc.testing.models import close
 
 COUNTED = [(0, 9, 0, 9), (0, 9, 0, 13), (6, 3, 0, 9), (8, 1, 0, 9), (0, 4, 20, 5), (20, 5, 0, 4)]
@@ -30,21 +31,21 @@ def test_counted_positions_give_what_others_give(monkeypatch, at, rows, limit):
     columns = delta.unsqueeze(-1) == torch.arange(-limit, limit + 1)  # [T, S, W]
     probs, logits = torch.randn(2, 3, T, S, dtype=torch.float64), torch.randn(2, 3, T, 2 * limit + 1, dtype=torch.float64)
     for positions in (counted, given):
-        close(relative.collect_clipped(probs, *positions, limit), torch.einsum("bhts,tsw->bhtw", probs, columns.double()), 1e-12)
-        close(relative.spread_clipped(logits, *positions, limit), torch.einsum("bhtw,tsw->bhts", logits, columns.double()), 0)
+        close(CollectClipped.apply(probs, *positions, limit), torch.einsum("bhts,tsw->bhtw", probs, columns.double()), 1e-12)
+        close(SpreadClipped.apply(logits, *positions, limit), torch.einsum("bhtw,tsw->bhts", logits, columns.double()), 0)
 
 
 def test_gradients(monkeypatch):
     monkeypatch.setattr(clipped_distances, "_ROWS", 3)
     at = Positions.counted(2, 5), Positions.counted(0, 7), 1
     logits, probs = (torch.randn(1, 2, 5, n, dtype=torch.float64, requires_grad=True) for n in (3, 7))
-    torch.autograd.gradcheck(lambda x: relative.spread_clipped(x, *at), logits)
-    torch.autograd.gradcheck(lambda x: relative.collect_clipped(x, *at), probs)
+    torch.autograd.gradcheck(lambda x: SpreadClipped.apply(x, *at), logits)
+    torch.autograd.gradcheck(lambda x: CollectClipped.apply(x, *at), probs)
 
 
 def test_sums_of_half_precision_are_not_rounded_on_the_way():
     probs = torch.full((1, 1, 1, 3000), 0.001, dtype=torch.bfloat16)
-    found = relative.collect_clipped(probs, Positions.counted(2999, 1), Positions.counted(0, 3000), 2)
+    found = CollectClipped.apply(probs, Positions.counted(2999, 1), Positions.counted(0, 3000), 2)
     close(found[0, 0, 0, 0].float(), probs.float()[0, 0, 0, :2998].sum(), 4e-3)
 
 
