@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .. import devices
 from .derivatives import first_derivative_only
-from .outputs import write
+from .outputs import sums_from_zero, write
 
 #: arguments of torch's grid_sampler: linear interpolation, border padding, and align_corners=True. With border padding, all
 #: positions beyond the last entry use the last entry. With align_corners=True, the first entry has the coordinate -1, and the
@@ -85,7 +85,7 @@ class InterpolatedScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores: Tensor, products: Tensor, counts: Tensor, from_first: bool) -> Tensor:
         gates = _gates(scores, counts)
-        sums = _sums(gates)
+        sums = sums_from_zero(gates)
         step = 2 / (products.size(-1) - 1)  # the first product is at -1, the last product at 1
         if from_first:
             first, points = sums.new_full((), -1.0), sums[..., 1:]
@@ -110,7 +110,7 @@ class InterpolatedScores(torch.autograd.Function):
         )
         of_scores = None
         if needs_scores:
-            sums = _sums(of_points[..., 0].view_as(gates))
+            sums = sums_from_zero(of_points[..., 0].view_as(gates))
             before, up_to = sums[..., :-1], sums[..., 1:]
             if from_first:
                 up_to = write(before, torch.sub, sums[..., -1:].clone(), before)
@@ -142,7 +142,7 @@ class InterpolatedBothWays(torch.autograd.Function):
         own = gates.diagonal(first, -2, -1)
         kept = own.clone()
         own.mul_(2).add_(1)  # the sums of later keys must be larger by P - e_t - (P - 1 - e_(t+1))
-        sums = _sums(gates)
+        sums = sums_from_zero(gates)
         own.copy_(kept)
         step = 2 / (products.size(-1) - 1)
         up_to_own = sums.diagonal(first, -2, -1) + kept
@@ -165,7 +165,7 @@ class InterpolatedBothWays(torch.autograd.Function):
         )
         of_scores = None
         if ctx.needs_input_grad[0]:
-            sums = _sums(of_points[..., 0].view_as(gates))  # sums of -h
+            sums = sums_from_zero(of_points[..., 0].view_as(gates))  # sums of -h
             before, up_to = sums[..., :-1], sums[..., 1:]
             total = sums[..., -1:]
             of_gates = torch.where(later, before, up_to).addcmul_(later.to(total.dtype), total, value=-1)
@@ -179,14 +179,6 @@ class InterpolatedBothWays(torch.autograd.Function):
 def _gates(scores: Tensor, counts: Tensor) -> Tensor:
     """Return counts * sigmoid(scores), in the precision of `counts` or wider."""
     return torch.ops.aten.softplus_backward(counts, scores, 1, _LINEAR_FROM)
-
-
-def _sums(x: Tensor) -> Tensor:
-    """Return the cumulative sums of every row, beginning with 0: [B, H, T, S] -> [B, H, T, S + 1]."""
-    sums = x.new_empty(*x.shape[:-1], x.size(-1) + 1)
-    sums[..., 0] = 0
-    write(sums[..., 1:], torch.cumsum, x, -1)
-    return sums
 
 
 def _images(x: Tensor) -> Tensor:

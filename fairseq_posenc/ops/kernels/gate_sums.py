@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..precision import softplus
 from .derivatives import first_derivative_only
-from .outputs import write
+from .outputs import sums_from_zero, write
 
 
 class GateSums(torch.autograd.Function):
@@ -26,7 +26,7 @@ class GateSums(torch.autograd.Function):
         ctx.save_for_backward(edges, counted)
         ctx.from_key = from_key
         lost = softplus(-edges)  # -ln sigmoid(e)
-        sums = _with_column(lost)
+        sums = lost.new_empty(*lost.shape[:-1], lost.size(-1) + 1)
         write(sums[..., 1:], torch.where, counted, lost, lost.new_zeros(()))
         sums[..., :1] = -sums[..., 1:].sum(-1, keepdim=True)
         sums.cumsum_(-1)
@@ -36,14 +36,7 @@ class GateSums(torch.autograd.Function):
     @first_derivative_only
     def backward(ctx, grad: Tensor):
         edges, counted = ctx.saved_tensors
-        sums = _with_column(grad)
-        sums[..., 0] = 0
-        write(sums[..., 1:], torch.cumsum, grad, -1)
+        sums = sums_from_zero(grad)
         before = sums[..., 1:] if ctx.from_key else sums[..., :-1]
         write(before, torch.where, counted, before, before.new_zeros(()))
         return torch.addcmul(before, before, edges.sigmoid(), value=-1), None, None
-
-
-def _with_column(x: Tensor) -> Tensor:
-    """Return an uninitialised tensor with one more column than x: [B, H, T, S] -> [B, H, T, S + 1]."""
-    return x.new_empty(*x.shape[:-1], x.size(-1) + 1)

@@ -17,3 +17,11 @@ def write(out: Tensor, operator: Callable[..., Tensor], *args: Any, **options: A
     if torch.compiler.is_compiling():
         return out.copy_(operator(*args, **options))
     return operator(*args, **options, out=out)
+
+
+def sums_from_zero(x: Tensor) -> Tensor:
+    """Return the cumulative sums of every row, beginning with 0: [B, H, T, S] -> [B, H, T, S + 1]."""
+    sums = x.new_empty(*x.shape[:-1], x.size(-1) + 1)
+    sums[..., 0] = 0
+    write(sums[..., 1:], torch.cumsum, x, -1)
+    return sums
