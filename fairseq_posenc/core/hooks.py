@@ -68,25 +68,21 @@ def recurrent(attend: F) -> F:
     return attend
 
 
-def _hook(phase: Phase, kind: Kind, *projections: str) -> Hook:
-    return Hook(phase, kind, frozenset(projections))
-
-
 #: the hooks in the order of a forward pass. A bias or mask that depends only on positions may be computed earlier
 HOOKS: dict[str, Hook] = {
-    "positions": _hook(Phase.START, Kind.CHAIN),
-    "prepare": _hook(Phase.START, Kind.EACH),
-    "embed": _hook(Phase.INPUT, Kind.CHAIN),
-    "before_layer": _hook(Phase.LAYER, Kind.CHAIN),
-    "project_input": _hook(Phase.ATTENTION_INPUT, Kind.CHAIN, "query", "key", "value"),
-    "rotate": _hook(Phase.PROJECTED, Kind.EXCLUSIVE, "query", "key"),
-    "scale": _hook(Phase.SCORES, Kind.AGREEMENT),
-    "rescale": _hook(Phase.SCORES, Kind.CHAIN, "query", "key"),
-    "content_scores": _hook(Phase.SCORES, Kind.SUM, "query", "key"),
-    "bias": _hook(Phase.SCORES, Kind.SUM),
-    "mask": _hook(Phase.SCORES, Kind.INTERSECTION),
-    "content_values": _hook(Phase.VALUES, Kind.SUM, "value"),
-    "attend": _hook(Phase.KERNEL, Kind.EXCLUSIVE),
+    "positions": Hook(Phase.START, Kind.CHAIN),
+    "prepare": Hook(Phase.START, Kind.EACH),
+    "embed": Hook(Phase.INPUT, Kind.CHAIN),
+    "before_layer": Hook(Phase.LAYER, Kind.CHAIN),
+    "project_input": Hook(Phase.ATTENTION_INPUT, Kind.CHAIN, frozenset({"query", "key", "value"})),
+    "rotate": Hook(Phase.PROJECTED, Kind.EXCLUSIVE, frozenset({"query", "key"})),
+    "scale": Hook(Phase.SCORES, Kind.AGREEMENT),
+    "rescale": Hook(Phase.SCORES, Kind.CHAIN, frozenset({"query", "key"})),
+    "content_scores": Hook(Phase.SCORES, Kind.SUM, frozenset({"query", "key"})),
+    "bias": Hook(Phase.SCORES, Kind.SUM),
+    "mask": Hook(Phase.SCORES, Kind.INTERSECTION),
+    "content_values": Hook(Phase.VALUES, Kind.SUM, frozenset({"value"})),
+    "attend": Hook(Phase.KERNEL, Kind.EXCLUSIVE),
 }
 
 
