@@ -131,7 +131,7 @@ class BankScoresOfBoth(torch.autograd.Function):
         queries, keys = _by_query(x), _by_key(z)
         (length, batch, heads, _), size = queries.shape, keys.size(1)
         of_queries, of_keys = x.new_empty(length, batch, heads, size), x.new_empty(batch, size, heads, length)
-        for some, chosen in _blocks_of_queries(bank, index):
+        for some, chosen in _parts(index.transpose(0, 1), bank.size(1), _BLOCK):
             vectors = F.embedding(chosen, bank)  # [t, B, S, C]
             torch.bmm(queries[some].flatten(0, 1), vectors.flatten(0, 1).mT, out=of_queries[some].flatten(0, 1))
             torch.bmm(keys.flatten(0, 1), _per_key(vectors).mT, out=of_keys.flatten(0, 1)[..., some])
@@ -147,7 +147,7 @@ class BankScoresOfBoth(torch.autograd.Function):
         length, batch, heads, width = queries.shape
         of_queries = queries.new_empty(heads, length, batch, width).permute(1, 2, 0, 3)
         of_keys, of_bank = None, None
-        for some, chosen in _blocks_of_queries(bank, index):
+        for some, chosen in _parts(index.transpose(0, 1), bank.size(1), _BLOCK):
             vectors, rows, columns = F.embedding(chosen, bank), by_query[some].flatten(0, 1), by_key[..., some].flatten(0, 1)
             torch.bmm(rows, vectors.flatten(0, 1), out=of_queries[some].flatten(0, 1))
             of_keys = _plus(of_keys, columns @ _per_key(vectors))  # [B S, H, t] @ [B S, t, C]
@@ -183,14 +183,13 @@ def _per_key(vectors: Tensor) -> Tensor:
     return vectors.flatten(1, 2).transpose(0, 1)
 
 
-def _blocks_of_queries(bank: Tensor, index: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield ranges of queries, with their part of the index: [t, B, S].
+def _parts(index: Tensor, width: int, most: int) -> Iterator[tuple[slice, Tensor]]:
+    """Yield ranges of rows of the index, with their part of the index: [N, ...] -> [n, ...].
 
-    The selected vectors of a range have at most `_BLOCK` elements. A range contains at least one query, also if the vectors of
-    this query have more elements.
+    The selected vectors of a range have at most `most` elements, with `width` elements per vector. A range contains at least
+    one row, also if the vectors of this row have more elements.
     """
-    index = index.transpose(0, 1)  # [T, B, S]
-    size = max(1, _BLOCK // max(1, index[0].numel() * bank.size(1)))
+    size = max(1, most // max(1, index.shape[1:].numel() * width))
     return ((slice(first, first + size), index[first : first + size]) for first in range(0, len(index), size))
 
 
@@ -203,20 +202,10 @@ class Maps(NamedTuple):
     value_bias: Tensor
 
 
-class Link(NamedTuple):
-    """Tensors that `linked_scores` passes to `linked_sums`.
-
-    of_weights, of_sums: the placeholders of `_LinkedScores`. vectors: the selected vectors, [B T, S, C], or None if these
-    vectors have more than `_LINKED_BLOCK` elements.
-    """
-
-    of_weights: Tensor
-    of_sums: Tensor
-    value_weight: Tensor
-    value_bias: Tensor
-    bank: Tensor
-    index: Tensor
-    vectors: Tensor | None
+#: tensors that `linked_scores` passes to `linked_sums`: the arguments of `_LinkedSums` after the weights. The first two tensors
+#: are the placeholders of `_LinkedScores`, in the precision of the bank. The last item contains the selected vectors,
+#: [B T, S, C], or is None if these vectors have more than `_LINKED_BLOCK` elements
+Link = tuple[Tensor | None, ...]
 
 
 def linked_scores(q: Tensor, maps: Maps, bank: Tensor, index: Tensor) -> tuple[Tensor, Link]:
@@ -234,7 +223,7 @@ def linked_scores(q: Tensor, maps: Maps, bank: Tensor, index: Tensor) -> tuple[T
     whole = index.numel() * bank.size(1) <= _LINKED_BLOCK
     vectors = F.embedding(index.flatten(0, 1), bank.detach()) if whole else None
     scores, of_weights, of_sums = _LinkedScores.apply(q, *maps, bank, index, vectors)
-    return scores, Link(of_weights, of_sums, maps.value_weight, maps.value_bias, bank, index, vectors)
+    return scores, (of_weights, of_sums, maps.value_weight, maps.value_bias, bank, index, vectors)
 
 
 def linked_sums(weights: Tensor, link: Link) -> Tensor:
@@ -242,7 +231,7 @@ def linked_sums(weights: Tensor, link: Link) -> Tensor:
 
     `link` is a result of `linked_scores`. The gradients are correct only if each `link` is used once.
     """
-    return _LinkedSums.apply(weights.to(link.bank.dtype), *link).to(weights.dtype)
+    return _LinkedSums.apply(weights.to(link[0].dtype), *link).to(weights.dtype)
 
 
 class _LinkedScores(torch.autograd.Function):
@@ -273,7 +262,7 @@ class _LinkedScores(torch.autograd.Function):
         factors = torch.cat([grad.transpose(1, 2), weights.transpose(1, 2)], 2).flatten(0, 1)  # [B T, 2 H, S]
         mapped = torch.cat([words @ key_weight, of_words @ value_weight], 1)  # [B T, 2 H, C]
         products, of_bank = torch.empty_like(mapped), None
-        for some, chosen in _blocks_of_words(bank, index):
+        for some, chosen in _parts(index.flatten(0, 1), bank.size(1), _LINKED_BLOCK):
             vectors = F.embedding(chosen, bank)
             torch.bmm(factors[some], vectors, out=products[some])
             torch.bmm(factors[some].mT, mapped[some], out=vectors)  # the vectors are not read again
@@ -298,7 +287,7 @@ class _LinkedSums(torch.autograd.Function):
         ctx.save_for_backward(weights, value_weight, value_bias, bank, index)
         words = _by_word(weights)  # [B T, H, S]
         sums = words.new_empty(*words.shape[:2], bank.size(1))
-        for some, chosen in _blocks_of_words(bank, index):
+        for some, chosen in _parts(index.flatten(0, 1), bank.size(1), _LINKED_BLOCK):
             torch.bmm(words[some], _selected(vectors, chosen, bank), out=sums[some])
         totals = words.sum(-1, keepdim=True)
         del words
@@ -318,7 +307,7 @@ def _scores_of_words(
     words = _by_word(q)
     mapped, offsets = words @ weight, (words @ bias).unsqueeze(-1)  # [B T, H, C], [B T, H, 1]
     out = words.new_empty(*words.shape[:2], index.size(2))
-    for some, chosen in _blocks_of_words(bank, index):
+    for some, chosen in _parts(index.flatten(0, 1), bank.size(1), _LINKED_BLOCK):
         torch.baddbmm(offsets[some], mapped[some], _selected(vectors, chosen, bank).mT, out=out[some])
     return _split(out, index)
 
@@ -331,17 +320,6 @@ def _selected(vectors: Tensor | None, index: Tensor, bank: Tensor) -> Tensor:
 def _of_map(words: Tensor, grad: Tensor) -> Tensor:
     """Return the gradient of a map, summed over words and heads: [B T, H, D], [B T, H, C] -> [D, C]."""
     return (words.permute(1, 2, 0) @ grad.transpose(0, 1)).sum(0)
-
-
-def _blocks_of_words(vectors: Tensor, index: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield ranges of the words of all sentences, with their part of the index: [t, S].
-
-    The selected vectors of a range have at most `_LINKED_BLOCK` elements. A range contains at least one word, also if the
-    vectors of this word have more elements.
-    """
-    index = index.flatten(0, 1)  # [B T, S]
-    size = max(1, _LINKED_BLOCK // max(1, index.size(1) * vectors.size(1)))
-    return ((slice(first, first + size), index[first : first + size]) for first in range(0, len(index), size))
 
 
 def _by_word(x: Tensor) -> Tensor:
