@@ -94,26 +94,24 @@ def waves(angles: Tensor, width: int, layout: str) -> Tensor:
     return (F.pad(found, (0, 1)) if width % 2 else found).float()
 
 
-class SinusoidTable(nn.Module):
-    """Return sinusoids of positions. The sinusoids of the first `rows` positions are stored in a table.
+class SinusoidTable(Constants):
+    """Return sinusoids of positions. The sinusoids of the first `rows` positions are stored in a table, [rows, width].
 
     The module reads the table under two conditions: positions are counted (see `Positions`), and the table contains all these
-    positions. Otherwise, the module computes the sinusoids. The table is stored as integers with the same bits, so that
-    `.half()` does not round the table.
+    positions. Otherwise, the module computes the sinusoids.
     `origin` is added to all positions, and the sums are multiplied by `step`.
     """
 
     def __init__(self, rows: int, width: int, layout: str, grid: str, base: float = 10000.0, origin: int = 0, step: float = 1.0):
-        super().__init__()
-        self.waves, self.origin = Sinusoids(width, layout, grid, base, step), origin
-        table = self.waves(torch.arange(rows) + origin)
-        self.register_buffer("bits", table.view(torch.int32), persistent=False)
+        waves = Sinusoids(width, layout, grid, base, step)
+        super().__init__(waves(torch.arange(rows) + origin))
+        self.waves, self.origin = waves, origin
 
     def forward(self, at: Positions) -> Tensor:
         """Return sinusoids of positions, [B or 1, T] -> [B or 1, T, width] in float32."""
         if at.start is None or at.start + at.ids.size(1) > self.bits.size(0):
             return self.waves(at.ids + self.origin)
-        return self.rows[at.start : at.start + at.ids.size(1)].unsqueeze(0)
+        return self.values[at.start : at.start + at.ids.size(1)].unsqueeze(0)
 
     def of_words(self, numbers: Tensor) -> Tensor:
         """Return sinusoids of one integer per token, such as the depth in a tree: [B, S] -> [B, S, width] in float32.
@@ -122,9 +120,4 @@ class SinusoidTable(nn.Module):
         """
         if numbers.size(1) > self.bits.size(0):
             return self.waves(numbers + self.origin)
-        return self.rows[numbers]
-
-    @property
-    def rows(self) -> Tensor:
-        """Return the table, [rows, width] in float32."""
-        return self.bits.view(torch.float32)
+        return self.values[numbers]

@@ -70,5 +70,5 @@ class Universal(PositionMethod):
             self.step_table = SinusoidTable(dims.num_layers, *form, origin=options.first_step)
 
     def before_layer(self, x: Tensor, ctx: AttentionContext) -> Tensor:
-        step = self.steps[ctx.layer] if self.options.steps == "learned" else self.step_table.rows[ctx.layer]
+        step = self.steps[ctx.layer] if self.options.steps == "learned" else self.step_table.values[ctx.layer]
         return x + (self.table(ctx.queries) + at_least_float32(step)).to(x.dtype)
