@@ -100,7 +100,7 @@ class Process:
         for folder, name in self.stages(*chosen, **options):
             self.start(*chosen, **options)
             for line in self.process.stdout:
-                if line.rstrip().endswith(f"{folder} {name}"):
+                if re.search(rf"{re.escape(f'{folder} {name}')}( \(\d+ of \d+\))?$", line.rstrip()):
                     break
             else:
                 raise AssertionError(f"{folder} {name} was not begun")
