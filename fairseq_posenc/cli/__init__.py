@@ -20,7 +20,7 @@ COMMANDS = {
     "concat": ("data.corpora.concat", "consecutive sentences of parallel text in one line"),
     "side": ("host.side.command", "trees, graphs and reorderings of the source, for methods that read them"),
     "score": ("evaluation.scoring.score", "BLEU and chrF of the output of fairseq-generate"),
-    "archive": ("evaluation.scoring.archive", "scores of many runs in two small files"),
+    "archive": ("evaluation.scoring.archive", "scores of many runs in one small file"),
     "report": ("evaluation.report.command", "tables and plots of scored runs"),
     "lengths": ("evaluation.report.lengths", "requested and produced output lengths"),
     "verify": ("evaluation.report.reproduction", "comparison of a run with the committed run that it repeats"),

@@ -51,5 +51,5 @@ def test_archive_commands_of_results(reader):
     archive.write(folder, records)
     [commands] = [block for block in indented() if "posenc archive" in block]
     reader.paste(commands.replace("FOLDER", name))
-    for file in (archive.RUNS, archive.SENTENCES, "report.md", "report.csv"):
+    for file in (archive.FILE, "report.md", "report.csv"):
         assert (folder / file).read_bytes() == (ROOT / "results" / name / file).read_bytes(), file

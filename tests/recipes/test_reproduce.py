@@ -49,7 +49,7 @@ def parsed(command):
 
 def names_of(folder) -> list[str]:
     """Return the paths of the runs. The statistics of sentences are not read, because they are large."""
-    found = (ROOT / folder).rglob(archive.RUNS)
+    found = (ROOT / folder).rglob(archive.FILE)
     return sorted(str(path.parent.relative_to(ROOT) / name) for path in found for name in json.loads(path.read_text())["runs"])
 
 

@@ -1,4 +1,4 @@
-"""posenc archive stores many score.json files in two small files without loss."""
+"""posenc archive stores many score.json files in one small file without loss."""
 
 import base64
 import json
@@ -52,7 +52,7 @@ def test_runs_of_another_folder_are_added(posenc, archived, write, tmp_path):  #
     assert {name: after[name] for name in before} == before and after["rope"].method["encoder"] == "rope"
     (more / "score.json").write_text(json.dumps(runs.run("shaw")))
     status, _, error = posenc("archive", tmp_path / "more", "--output", archived)
-    assert status == 2 and f"rope differs from the run rope in {archived / 'runs.json'}" in error
+    assert status == 2 and f"rope differs from the run rope in {archived / archive.FILE}" in error
     assert posenc("archive", tmp_path / "more", "--output", archived, "--replace")[0] == 0
     assert archive.read(archived)["rope"].method["encoder"] == "shaw"
 
@@ -103,13 +103,13 @@ def test_records_come_back_as_they_were(folder, archived):
         path.relative_to(archived): record for path, record in after.items()
     }
     # `cpu` is 1 in one run, and true in the other runs. Therefore the archive does not store it as shared by all runs
-    assert json.loads((archived / "runs.json").read_text())["shared"]["settings"]["cpu"] is None
+    assert content_of(archived)[0]["shared"]["settings"]["cpu"] is None
     # The order of the fields must also be equal. It determines the order of sites in tables.
     for path, record in before.items():
         assert record.model_dump_json() == after[archived / path.relative_to(folder)].model_dump_json()
 
 
-def test_the_files_are_small(folder, archived):
+def test_the_file_is_small(folder, archived):
     assert (
         sum(path.stat().st_size for path in archived.iterdir()) < sum(path.stat().st_size for path in folder.rglob("*.json")) / 2
     )
@@ -117,8 +117,7 @@ def test_the_files_are_small(folder, archived):
 
 def test_writing_again_gives_the_same_bytes(archived, posenc, tmp_path):
     assert posenc("archive", archived, "--output", tmp_path / "again")[0] == 0
-    for name in (archive.RUNS, archive.SENTENCES):
-        assert (tmp_path / "again" / name).read_bytes() == (archived / name).read_bytes()
+    assert (tmp_path / "again" / archive.FILE).read_bytes() == (archived / archive.FILE).read_bytes()
 
 
 def test_a_report_of_the_archive_is_that_of_the_files(write, posenc, tmp_path):  # noqa: F811
@@ -195,11 +194,29 @@ def test_a_run_that_was_scored_again_replaces_the_archived_one_on_demand(folder,
     assert [record.seed for record in archive.read(folder).values()] == [9, 2, 1, 2]
 
 
+def content_of(archived):
+    """Return the records, and the bytes with the statistics of sentences."""
+    records, _, numbers = lzma.decompress((archived / archive.FILE).read_bytes()).partition(b"\0")
+    return json.loads(records), numbers
+
+
+def pack(archived, records, numbers=b"", null=b"\0"):
+    (archived / archive.FILE).write_bytes(lzma.compress(records.encode() + null + numbers))
+
+
 def _edit(change):
     def edited(archived):
-        content = json.loads((archived / archive.RUNS).read_text())
+        content, numbers = content_of(archived)
         change(content)
-        (archived / archive.RUNS).write_text(json.dumps(content))
+        pack(archived, json.dumps(content), numbers)
+
+    return edited
+
+
+def _numbers(change):
+    def edited(archived):
+        content, numbers = content_of(archived)
+        pack(archived, json.dumps(content), change(numbers))
 
     return edited
 
@@ -207,12 +224,17 @@ def _edit(change):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda archived: (archived / archive.SENTENCES).unlink(),
-        lambda archived: (archived / archive.SENTENCES).write_bytes(b""),
-        lambda archived: (archived / archive.SENTENCES).write_bytes((archived / archive.SENTENCES).read_bytes()[:-40]),
-        lambda archived: (archived / archive.SENTENCES).write_bytes(lzma.compress(bytes(2**22))),
-        lambda archived: (archived / archive.RUNS).write_text("[" * 100_000),
-        lambda archived: (archived / archive.RUNS).write_text("[]"),
+        lambda archived: (archived / archive.FILE).unlink(),
+        lambda archived: (archived / archive.FILE).write_bytes(b""),
+        lambda archived: (archived / archive.FILE).write_bytes((archived / archive.FILE).read_bytes()[:-40]),
+        lambda archived: (archived / archive.FILE).write_bytes((archived / archive.FILE).read_bytes()[:400]),
+        lambda archived: (archived / archive.FILE).write_bytes(lzma.compress(bytes(2**22))),
+        lambda archived: pack(archived, "[" * 100_000),
+        lambda archived: pack(archived, "[]"),
+        lambda archived: pack(archived, " " * 2**22, null=b""),
+        _numbers(lambda numbers: b""),
+        _numbers(lambda numbers: numbers[:-1]),
+        _numbers(lambda numbers: numbers + b"\0"),
         _edit(lambda content: content.update(format=1)),
         _edit(lambda content: content["sentences"][0].__setitem__(3, 2**40)),
         _edit(lambda content: content["sentences"][0].__setitem__(3, float("inf"))),
@@ -225,9 +247,14 @@ def _edit(change):
         "missing",
         "empty",
         "truncated",
+        "records-truncated",
         "other",
         "nested",
         "list",
+        "no-null",
+        "no-numbers",
+        "number-truncated",
+        "longer",
         "format",
         "huge",
         "infinite",
@@ -241,7 +268,7 @@ def test_damage_is_one_line(archived, damage):
     damage(archived)
     with pytest.raises(PositionError) as error:
         archive.read(archived)
-    assert "\n" not in str(error.value) and archive.RUNS in str(error.value)
+    assert "\n" not in str(error.value) and archive.FILE in str(error.value)
 
 
 def test_an_archive_below_the_runs(write, posenc):  # noqa: F811

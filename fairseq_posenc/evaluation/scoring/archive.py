@@ -1,8 +1,8 @@
-"""Store many score.json files in two small files: `posenc archive RUNS`.
+"""Store many score.json files in one small file, `runs.xz`: `posenc archive RUNS`.
 
-`runs.json` contains the records, one per line. Fields that are equal in all records are stored once. `sentences.xz` contains the
-statistics of every sentence. Significance tests and scores by length are computed from these statistics. The archive is
-lossless: `find` returns the records of the original files.
+The file is compressed by xz. First, it contains the records as JSON, one per line. Fields that are equal in all records are
+stored once. After a null byte, it contains the statistics of every sentence. Significance tests and scores by length are computed
+from these statistics. The archive is lossless: `find` returns the records of the original files.
 
 Equation: each count of a sentence is predicted from other counts of this sentence, and the archive contains the errors e of the
     prediction: x_k = e_k + floor((b_k + sum_j x_j w_jk) / 2^12 + 1/2). j are the columns before k, and w and b are integers.
@@ -20,21 +20,21 @@ from typing import Any
 
 import numpy as np
 
-from ...common.files import read_text, write_files
+from ...common.files import require_regular, write_files
 from ...core import PositionError
 from . import record
 from .lengths import Lengths
 from .record import Record
 from .sentences import SentenceStatistics, pack_json
 
-RUNS, SENTENCES = "runs.json", "sentences.xz"
-_FORMAT = 2
-# maximum size of a file in bytes, maximum number of counts (read and write use about 24 bytes of memory per count), and maximum
-# memory of the LZMA decoder in bytes
+FILE = "runs.xz"
+_FORMAT = 3
+# maximum size of the file and of the records in bytes, maximum number of counts (read and write use about 24 bytes of memory per
+# count), and maximum memory of the LZMA decoder in bytes
 _MOST_BYTES, _MOST_NUMBERS, _MEMORY = 2**28, 2**27, 2**29
 _LARGEST = 2**31 - 1  # maximum count of a sentence
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]  # LZMA for unaligned data
-_NAMES = ("statistics", "lengths")  # fields of PartScores that sentences.xz contains
+_NAMES = ("statistics", "lengths")  # fields of PartScores with statistics of sentences
 
 #: columns of SentenceStatistics in the order of the prediction. Each column is predicted from the columns before it. The first
 #: columns are the reference length in words, and the numbers of character n-grams of the reference
@@ -44,13 +44,11 @@ _BITS = 12  # number of fractional bits of a weight
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Store the score.json files of many runs in two small files, the archive. posenc report computes the "
+        f"Store the score.json files of many runs in one small file, the archive {FILE}. posenc report computes the "
         "same tables from the archive. If you call the command again, it adds new runs to the archive."
     )
     parser.add_argument("runs", type=Path, metavar="RUNS", help="folder of runs, searched for score.json files and archives")
-    parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help=f"folder for {RUNS} and {SENTENCES} (default: the folder of runs)"
-    )
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help=f"folder for {FILE} (default: the folder of runs)")
     parser.add_argument("--replace", action="store_true", help="replace an archived run if its folder contains a score.json")
 
 
@@ -64,11 +62,10 @@ def run(args: argparse.Namespace) -> None:
             f"{args.runs}: no {record.FILE} in this folder. Expected a folder of scored runs. Run posenc score first."
         )
     named = {path.parent.relative_to(args.runs).as_posix(): content for path, content in found.items()}
-    if folder != args.runs and (folder / RUNS).is_file():
+    if folder != args.runs and (folder / FILE).is_file():
         named = _added(folder, named, args.replace)
     write(folder, dict(sorted(named.items())))
-    sizes = ", ".join(f"{name} {(folder / name).stat().st_size:,} bytes" for name in (RUNS, SENTENCES))
-    print(f"{folder}: {len(named)} runs ({sizes})")
+    print(f"{folder / FILE}: {len(named)} runs ({(folder / FILE).stat().st_size:,} bytes)")
 
 
 def _added(folder: Path, records: dict[str, Record], replace: bool) -> dict[str, Record]:
@@ -77,7 +74,7 @@ def _added(folder: Path, records: dict[str, Record], replace: bool) -> dict[str,
     for name in archived.keys() & records.keys():
         if not record.same_content(archived[name], records[name]) and not replace:
             raise PositionError(
-                f"{name} differs from the run {name} in {folder / RUNS}. Expected one record per run. "
+                f"{name} differs from the run {name} in {folder / FILE}. Expected one record per run. "
                 f"Rename the folder {name}, or use --replace."
             )
     return {**archived, **records}
@@ -95,7 +92,7 @@ def find(folder: Path, replace: bool = False) -> dict[Path, Record]:
         PositionError: A score.json differs from the archived run with the same path, and `replace` is not set.
     """
     found = {path: record.read(path) for path in _below(folder, record.FILE)}
-    for path in _below(folder, RUNS):
+    for path in _below(folder, FILE):
         for name, content in read(path.parent).items():
             place = path.parent / name / record.FILE
             if not record.same_content(found.setdefault(place, content), content) and not replace:
@@ -143,17 +140,17 @@ def write(folder: Path, records: dict[str, Record]) -> None:
                             "Expected the same test set. "
                             "Store them in separate archives."
                         )
-                    scores[kind] = ""  # sentences.xz contains these numbers, in the order of the runs
+                    scores[kind] = ""  # the blocks contain these numbers, in the order of the runs
     stacked = {key: np.stack(blocks.pop(key)) for key in list(blocks)}  # [runs, columns, sentences]
     index = [[*key, *numbers.shape] for key, numbers in stacked.items()]
     shared = _shared(list(contents.values()))
     runs = ",\n".join(f" {_text(name)}: {_text(_without(content, shared))}" for name, content in contents.items())
     head = f'"format": {_FORMAT},\n"shared": {_text(shared, 1)},\n"sentences": {_text(index)}'
-    text = f'{{{head},\n"runs": {{\n{runs}\n}}}}\n'
-    packed = lzma.compress(_encode(stacked), filters=_FILTERS)
-    _require_size(folder, max(len(packed), len(text.encode())), _MOST_BYTES, "bytes in one file")
+    text = f'{{{head},\n"runs": {{\n{runs}\n}}}}\n'.encode()  # JSON contains no null byte
+    packed = lzma.compress(text + b"\0" + _encode(stacked), filters=_FILTERS)
+    _require_size(folder, max(len(packed), len(text)), _MOST_BYTES, "bytes in one file")
     folder.mkdir(parents=True, exist_ok=True)
-    write_files(folder, {SENTENCES: packed, RUNS: text})
+    write_files(folder, {FILE: packed})
 
 
 def _require_size(folder: Path, size: int, most: int, unit: str) -> None:
@@ -164,15 +161,15 @@ def _require_size(folder: Path, size: int, most: int, unit: str) -> None:
 
 
 def read(folder: Path) -> dict[str, Record]:
-    """Return the records of an archive: name of a run -> record. Raise PositionError if a file is damaged."""
-    path = folder / RUNS
+    """Return the records of an archive: name of a run -> record. Raise PositionError if the file is damaged."""
+    path = folder / FILE
+    require_regular(path, _MOST_BYTES)
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"the file has more than {_MOST_BYTES:,} bytes")
-        found = json.loads(read_text(path))
+        unpacker = _Unpacker(path.read_bytes())
+        found = json.loads(unpacker.until_null())
         if found["format"] != _FORMAT:
             raise ValueError(f"the format is {found['format']!r}")
-        numbers = _decode(folder / SENTENCES, found["sentences"])
+        numbers = _decode(unpacker, found["sentences"])
         records = {}
         for name, own in found["runs"].items():
             content = _with(own, found["shared"])
@@ -248,7 +245,39 @@ def _encode(blocks: dict[tuple[str, str | None, str], np.ndarray]) -> bytes:
     return b"".join(data)
 
 
-def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], Iterator[np.ndarray]]:
+class _Unpacker:
+    """Unpack a file of xz in parts, so that a small file cannot fill the memory."""
+
+    def __init__(self, packed: bytes):
+        self._decoder, self._packed = lzma.LZMADecompressor(memlimit=_MEMORY), packed
+        self._data = b""  # unpacked and not yet returned
+
+    def _unpack(self, most: int) -> bool:
+        """Unpack at most `most` bytes. Return whether more bytes may follow."""
+        packed, self._packed = self._packed, b""
+        data = b"" if self._decoder.eof else self._decoder.decompress(packed, most)
+        self._data += data
+        return bool(data)
+
+    def until_null(self) -> bytes:
+        """Return the bytes before the first null byte. Raise ValueError if there are too many."""
+        while b"\0" not in self._data and len(self._data) <= _MOST_BYTES and self._unpack(2**20):
+            pass
+        before, null, self._data = self._data.partition(b"\0")
+        if not null:
+            raise ValueError("the records do not end")
+        return before
+
+    def rest(self, size: int) -> bytes:
+        """Return all other bytes. Raise ValueError unless there are `size`."""
+        while len(self._data) <= size and self._unpack(size + 1 - len(self._data)):
+            pass
+        if len(self._data) != size or not self._decoder.eof:
+            raise ValueError("the number of sentence statistics differs from the records")
+        return self._data
+
+
+def _decode(unpacker: _Unpacker, index: list[Any]) -> dict[tuple[str, str | None, str], Iterator[np.ndarray]]:
     """Return a dictionary from (test set, reference, kind) to an iterator.
 
     The iterator yields one array [columns, sentences] per run, in the order of the runs.
@@ -259,10 +288,7 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
         raise ValueError(f"{total:,} sentence statistics, more than {_MOST_NUMBERS:,}")
     width = len(_ORDER)
     start = 4 * width * (width + 1)
-    decoder = lzma.LZMADecompressor(memlimit=_MEMORY)
-    data = decoder.decompress(path.read_bytes() if path.stat().st_size <= _MOST_BYTES else b"", start + 4 * total + 1)
-    if len(data) != start + 4 * total or not decoder.eof:
-        raise ValueError(f"{path.name} belongs to another archive")
+    data = unpacker.rest(start + 4 * total)
     weights = np.frombuffer(data[:start], "<i4").reshape(width, width + 1).astype(np.int64)
     found = {}
     for (part, reference, kind, *_), (runs, columns, sentences) in zip(index, sizes):
@@ -273,7 +299,7 @@ def _decode(path: Path, index: list[Any]) -> dict[tuple[str, str | None, str], I
         for place, column in enumerate(_ORDER) if kind == "statistics" else ():
             numbers[:, column] += _predicted(numbers, weights, place)
             if numbers[:, column].min() < 0 or numbers[:, column].max() > _LARGEST:
-                raise ValueError(f"the numbers of {part} in {path.name} are not counts")
+                raise ValueError(f"the numbers of {part} are not counts")
         found[part, reference, kind] = iter(numbers)
         start = end
     return found
