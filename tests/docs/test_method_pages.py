@@ -1,6 +1,7 @@
 """The page of every method: fairseq accepts its training command, and its scores equal the scores in results/*/report.csv."""
 
 import csv
+import json
 import re
 import shlex
 
@@ -52,12 +53,31 @@ def test_what_a_command_needs_is_said_before_it(name, needed, scores):
 
 
 def test_costs_of_two_devices_are_not_mixed():
-    """`t5` is in both benchmarks, `soft_t5` only in the benchmark on a GPU, and `wall` in none."""
     costs = pages.Costs(ROOT)
-    for name, devices in {"t5": ["AMD EPYC", "NVIDIA H100"], "soft_t5": ["NVIDIA H100"], "wall": []}.items():
+    for name, devices in {
+        "t5": ["AMD EPYC", "Intel(R) Xeon(R)", "NVIDIA H100"],
+        "alibi": ["AMD EPYC", "NVIDIA H100"],
+        "wall": ["Intel(R) Xeon(R)"],
+        "unknown": [],
+    }.items():
         found = costs.tables(name)
-        assert re.findall(r"Transformer, (AMD EPYC|NVIDIA H100)", found) == devices
+        assert re.findall(r"Transformer, (AMD EPYC|Intel\(R\) Xeon\(R\)|NVIDIA H100)", found) == devices
         assert ("do not contain this method" in found) == (not devices) and bool(costs.of(name)) == ("AMD EPYC" in devices)
+
+
+def test_every_method_has_costs_on_a_cpu():
+    found = [rows for folder, rows in pages.Costs(ROOT).rows.items() if folder != "nvidia_h100"]
+    assert [name for name in registry.names() if not any(name in rows for rows in found)] == []
+
+
+def test_costs_have_quartiles():
+    row = next(
+        row
+        for row in json.loads((ROOT / "results/bench/amd_epyc_2_cores/bench.json").read_text())["rows"]
+        if row["method"] == "t5" and row["site"] == "model"
+    )
+    shown = "{median:.2f} ({low:.2f} to {high:.2f})".format(**row["training 8x128"])
+    assert f"| training time, 8 sentences of 128 words | {shown} |" in pages.Costs(ROOT).tables("t5")
 
 
 def test_methods_without_results_say_so(scores):

@@ -265,6 +265,22 @@ def test_the_page_has_the_costs_of_biases():
     assert {*tables} - within == {"cable", "forgetting", "fire", "diet_linformer", "window"}
 
 
+def test_the_page_has_the_times_on_an_intel_xeon():
+    file = ROOT / "results" / "bench" / "intel_xeon_2_cores" / "bench.json"
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    text = " ".join(page().split("\n## bench/intel_xeon_2_cores")[1].split("\n## ")[0].split())
+    shapes = ["training 32x32", "training 8x128", "training 2x512"]
+    apart = max((row[shape]["high"] - row[shape]["low"]) / row[shape]["median"] for row in rows for shape in shapes)
+    assert f"are up to {apart:.0%} of its median apart".replace("%", " %") in text
+    for shape, beginning in {"8x128": "fairseq for ", "2x512": "they are for "}.items():
+        *names, last = [f"`{row['method']}`" for row in rows if row[f"training {shape}"]["low"] >= 1.05]
+        assert f"{beginning}{', '.join(names)} and {last}." in text
+    most = max(rows, key=lambda row: row["training 2x512"]["median"])
+    assert f"`{most['method']}` needs the most time" in text and f"takes {most['training 2x512']['median']:.1f} times" in text
+    names = re.findall(r"\w+", text.split("--output FOLDER ")[1].split(" This [")[0])
+    assert sorted(row["method"] for row in rows) == sorted(names)
+
+
 @pytest.mark.parametrize("folder", ["tiny", "more_methods"])
 def test_the_page_has_the_differences_on_captions(folder):
     report = (ROOT / "results" / "multi30k_en-de" / folder / "report.md").read_text(encoding="utf-8")

@@ -20,13 +20,15 @@ from fairseq_posenc.registry.citations import bibtex, entries, fields, web_addre
 from fairseq_posenc.registry.spec import option_rows
 
 _DIMS = Dims(512, 8, 6, vocab_size=catalog.VOCABULARY)
+_ON_CPU = {
+    "training 8x128": "training time, 8 sentences of 128 words", "memory 8x128": "training memory, 8 sentences of 128 words",
+    "training 2x512": "training time, 2 sentences of 512 words", "memory 2x512": "training memory, 2 sentences of 512 words",
+    "decoding": "decoding time per word, beam 4",
+}  # fmt: skip
 #: benchmark -> measure -> its description on the page of a method. The chooser shows the first benchmark
 _COSTS = {
-    "amd_epyc_2_cores": {
-        "training 8x128": "training time, 8 sentences of 128 words", "memory 8x128": "training memory, 8 sentences of 128 words",
-        "training 2x512": "training time, 2 sentences of 512 words", "memory 2x512": "training memory, 2 sentences of 512 words",
-        "decoding": "decoding time per word, beam 4",
-    },
+    "amd_epyc_2_cores": _ON_CPU,
+    "intel_xeon_2_cores": _ON_CPU,
     "nvidia_h100": {
         "training 64x64": "training time, 64 sentences of 64 words", "memory 64x64": "training memory, 64 sentences of 64 words",
         "training 8x512": "training time, 8 sentences of 512 words", "memory 8x512": "training memory, 8 sentences of 512 words",
@@ -109,35 +111,41 @@ class Costs:
 
     def __init__(self, root: Path):
         self.devices: dict[str, str] = {}  # benchmark -> device, type and size of the models
-        self.rows: dict[str, dict[str, dict[str, float]]] = {}  # benchmark -> method -> measure -> ratio
+        # benchmark -> method -> measure -> median, or ratio of memory, then both quartiles if there are any
+        self.rows: dict[str, dict[str, dict[str, list[float]]]] = {}
         for folder, measures in _COSTS.items():
             found = json.loads((root / "results/bench" / folder / "bench.json").read_text(encoding="utf-8"))
             settings = found["settings"]
             self.devices[folder] = f"{settings['device']}, {settings['dtype']}, models of size {settings['size']}"
             self.rows[folder] = {
-                row["method"]: {key: _ratio(row[key]) for key in measures if row.get(key)}
+                row["method"]: {key: _ratios(row[key]) for key in measures if row.get(key)}
                 for row in found["rows"]
                 if row["site"] == "model"
             }
         self.device = next(iter(self.devices.values()))
 
     def of(self, name: str) -> dict[str, float]:
-        """Return the costs of a method in the first benchmark."""
-        return next(iter(self.rows.values())).get(name, {})
+        """Return the costs of a method in the first benchmark: measure -> median, or ratio of memory."""
+        return {key: ratios[0] for key, ratios in next(iter(self.rows.values())).get(name, {}).items()}
 
     def tables(self, name: str) -> str:
         """Return one table per benchmark that contains the method, or a sentence if there is none."""
         texts = []
         for folder, device in self.devices.items():
-            if ratios := self.rows[folder].get(name):
-                rows = "\n".join(f"| {_COSTS[folder][key]} | {ratio:.2f} |" for key, ratio in ratios.items())
-                texts.append(f"Ratios to stock fairseq's Transformer, {device}:\n\n| | ratio |\n|---|---:|\n{rows}\n")
+            if found := self.rows[folder].get(name):
+                rows = "\n".join(f"| {_COSTS[folder][key]} | {_shown(*ratios)} |" for key, ratios in found.items())
+                head = "| | median (quartiles) |\n|---|---:|"
+                texts.append(f"Ratios to stock fairseq's Transformer, {device}:\n\n{head}\n{rows}\n")
         missing = f"The committed benchmarks do not contain this method. Measure it with `posenc bench {name}`.\n"
         return "\n".join(texts) or missing
 
 
-def _ratio(value: Mapping[str, float]) -> float:
-    return value.get("median", value.get("ratio", 0.0))
+def _ratios(value: Mapping[str, float]) -> list[float]:
+    return [value["median"], value["low"], value["high"]] if "median" in value else [value["ratio"]]
+
+
+def _shown(median: float, *quartiles: float) -> str:
+    return f"{median:.2f}" + (" ({:.2f} to {:.2f})".format(*quartiles) if quartiles else "")
 
 
 def start(readme: str, pages: Collection[str]) -> str:
