@@ -140,7 +140,7 @@ def start_from(path: Path, specs: Mapping[str, str], data: Path | None = None, a
     kind = {} if "positions_version" in trained else _FROM_STOCK
     for name, value in {**positions, **kind, **dict.fromkeys(FACTS)}.items():
         _set(state["cfg"].model, name, value)
-    if state["cfg"].task.get("_name") == "translation" and _reads_side_inputs(specs):
+    if getattr(state["cfg"].task, "_name", None) == "translation" and _reads_side_inputs(specs):
         _set(state["cfg"].task, "_name", TASK)
     for section, name, value in _OF_TRAINING:
         if name in state["cfg"][section]:
