@@ -11,6 +11,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 import fairseq_posenc.host.plugin  # noqa: F401  registers the architectures
+from tests.fairseq.conftest import TRAINING
 
 ARCHS = ["posenc_complex_transformer", "posenc_universal_halting", "posenc_p_transformer", "posenc_rope_window"]
 OPTIONS = ["--max-update", 4, "--criterion", "posenc_label_smoothed_cross_entropy"]
@@ -62,3 +63,15 @@ def test_it_has_architectures_of_four_sizes(name, size, width):
     ARCH_CONFIG_REGISTRY[name + size](args)
     model = "ComplexTransformer" if "complex" in name else "PositionTransformer"
     assert ARCH_MODEL_REGISTRY[name + size].__name__ == model and args.encoder_embed_dim == width
+
+
+def test_an_lstm_trains_with_the_criterion_of_this_plugin(fairseq, tmp_path):
+    """The second output of this model is no dictionary, and contains no further losses."""
+    sizes = [f"--{name}=16" for name in ("encoder-embed-dim", "encoder-hidden-size", "decoder-embed-dim", "decoder-hidden-size")]
+    command = ["fairseq-train", fairseq.data, "--arch", "lstm", *sizes, "--decoder-out-embed-dim=16", *TRAINING.split()]
+    found = []
+    for criterion in ("posenc_label_smoothed_cross_entropy", "label_smoothed_cross_entropy"):
+        folder = tmp_path / criterion
+        fairseq.run(*command, "--criterion", criterion, "--label-smoothing", "0.1", "--save-dir", folder).succeeded()
+        found.append(fairseq.state(folder / "checkpoint_last.pt")["model"])
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())

@@ -57,7 +57,9 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
         """Return the loss summed over the batch, the number by which the trainer divides it, and the values to log."""
         net_output = model(**sample["net_input"])
         loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
-        added = {name: value.sum() for name, value in net_output[1].get("losses", {}).items()}
+        # the second output of some models, for example of fairseq's lstm, is no dictionary
+        extra = net_output[1] if isinstance(net_output[1], dict) else {}
+        added = {name: value.sum() for name, value in extra.get("losses", {}).items()}
         loss = loss + sum(added.values())
         sample_size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]
         logged = {
@@ -67,8 +69,8 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
             "nsentences": sample["target"].size(0),
             "sample_size": sample_size,
             **{_PREFIX + name: value.data for name, value in added.items()},
-            **{_SUM + name: pairs[:, 0].sum().data for name, pairs in net_output[1].get("means", {}).items()},
-            **{_COUNT + name: pairs[:, 1].sum().data for name, pairs in net_output[1].get("means", {}).items()},
+            **{_SUM + name: pairs[:, 0].sum().data for name, pairs in extra.get("means", {}).items()},
+            **{_COUNT + name: pairs[:, 1].sum().data for name, pairs in extra.get("means", {}).items()},
         }
         if self.report_accuracy:
             correct, total = self.compute_accuracy(model, net_output, sample)
