@@ -307,6 +307,19 @@ def test_the_task_that_knows_no_lengths(fairseq, ldpe, tmp_path):
         assert all(word in line for word in ("'target_length'", "--task translation", "Expected --task posenc_translation")), line
 
 
+def test_a_file_of_lengths_for_validation_with_bleu(fairseq, tmp_path):
+    """The file has one length per sentence of the validation set. The training set has another number of sentences."""
+    file = tmp_path / "valid.tlen"
+    bleu = [*TASK, "--eval-bleu", "--eval-bleu-args", '{"beam": 2}', "--length-from", file, "--length-eos", "exact"]
+    options = [*bleu, "--max-update", 2, "--validate-interval-updates", 1]
+    command = fairseq.training("posenc_ldpe_tiny", tmp_path / "run", *options)
+    command.remove("--disable-validation")
+    file.write_text("3\n" * 5)
+    found = re.search(r"the file has 5 lengths\. Expected (\d+), one per sentence of valid", fairseq.run(*command).refusal())
+    file.write_text("3\n" * int(found[1]))
+    assert "bleu" in fairseq.run(*command).succeeded()
+
+
 # --- noise ---
 
 

@@ -45,7 +45,8 @@ class OutputLengthTask(TranslationTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)
-        self.lengths.require_lines(len(self.datasets[split]), split)
+        if split != self.cfg.train_subset or not self.cfg.eval_bleu:  # --eval-bleu decodes only the validation set
+            self.lengths.require_lines(len(self.datasets[split]), split)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Prepare a training epoch. Raise Refusal for options of decoding if the training run decodes nothing."""
