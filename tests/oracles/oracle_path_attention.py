@@ -30,7 +30,8 @@ def factor(j: int, side: int, at) -> np.ndarray:
         w = sum((own["taps"][:, -1 - back] * projected(words[-1 - back]) for back in taps if back < len(words)), 0 * w)
         w = w / (1 + np.exp(-w))
     w = split(w, at.head, at.heads)
-    w = w / max(math.sqrt(w @ w), 1e-12)
+    length = math.sqrt(w @ w)
+    w = w / length if length > 1e-12 else 0 * w
     beta = at["beta"] * sigmoid(own["weight"][at.head] @ at.inputs[1][j] + own["offset"][at.head])
     return np.eye(len(w)) - beta * np.outer(w, w)
 

@@ -37,8 +37,8 @@ class SelectiveRope(ContentRotation):
         * The authors' code can also project with a full matrix for each head. This project does not include this projection.
         * Initial weights are normal with standard deviation 0.02, and the offset c of the gates starts at 0, as in the authors'
           models. Outside of these models, the authors' class has PyTorch's initial values.
-        * To compute x', this project divides by the Euclidean norm (at least 1e-12). The authors' code adds 1e-6 to the
-          square of the norm.
+        * To compute x', this project divides by the Euclidean norm. If the norm is at most 1e-12, x' is 0. The authors'
+          code adds 1e-6 to the square of the norm.
         * Padding adds no angle, and the convolution reads 0 there.
         * The encoder is an extension of this project: sums and convolutions run from the left.
     Cost: L (rank d + rank d/2 + conv d/2 + d/2) parameters per stack. With gates, L (d + 1) h more parameters. Each layer
