@@ -1,4 +1,4 @@
-"""Select the keys at the positions of the queries. Apply causal convolutions to a sequence or to one decoding step."""
+"""The order of tokens, the keys at the queries, and causal convolutions of a sequence or of one decoding step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,28 @@ from torch import Tensor
 from ..core import AttentionContext
 
 
+def order(ctx: AttentionContext) -> tuple[Tensor, Tensor]:
+    """Return numbers with the order of queries and keys: [B or 1, T] and [B or 1, S]. Larger numbers are later in the sentence.
+
+    In self-attention, the numbers are the columns of the keys. Position ids have another order in two cases, both in training:
+    the last word and the padding after it can have the same position, and `cape` can exchange neighbouring positions. If all
+    sentences have the same consecutive positions, or if the queries are not consecutive keys, the numbers are the position ids.
+    """
+    first, queries, keys = ctx.first_query, ctx.queries.ids, ctx.keys.ids
+    counted = ctx.queries.start is not None and ctx.keys.start is not None
+    if first is None or counted:
+        return queries, keys
+    columns = torch.arange(keys.size(1), device=keys.device).unsqueeze(0)
+    return columns[:, first : first + queries.size(1)], columns
+
+
 def at_queries(x: Tensor, ctx: AttentionContext) -> Tensor:
-    """Select the entries at the positions of the queries: [B, H, S, ...] -> [B, H, T, ...].
+    """Select the entries at the tokens of the queries: [B, H, S, ...] -> [B, H, T, ...].
 
     `x` has one entry per key.
     """
-    queries, keys = ctx.queries, ctx.keys
-    if queries.start is not None and keys.start is not None:
-        first = queries.start - keys.start
+    queries, keys, first = ctx.queries, ctx.keys, ctx.first_query
+    if first is not None:
         return x[:, :, first : first + queries.ids.size(1)]
     same = queries.ids.unsqueeze(-1) == keys.ids.unsqueeze(-2)  # [B or 1, T, S]
     # use the last key with the position of the query, because padding on the left has the same position as the first token

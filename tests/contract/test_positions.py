@@ -212,6 +212,33 @@ def test_padding_stays_after_the_sentence_that_unifpe_moves(monkeypatch):
     close(logits(model, batch(source), batch(target))[1:, :5], logits(model, source[1][None], target[1][None]))
 
 
+@pytest.mark.parametrize("name", ["log_length", "carope", "selective_rope", "cope", "path_attention"])
+def test_the_last_word_and_its_padding_may_have_one_position(name, monkeypatch):
+    """The last word has the last position of the table of `learned`, and padding after it has the same position.
+
+    `cope` and `path_attention` differ from other methods only with changed parameters, because their tables are 0 at first.
+    """
+    monkeypatch.setattr(UnifPE, "_offsets", lambda self, lengths: self.range - lengths)
+    model = build(decoder=f"unifpe:vectors=none,plain=0+learned+{name}").train()
+    source, target = sentences(118, 9, 5), sentences(119, 9, 5)
+    close(logits(model, batch(source), batch(target))[1:, :5], logits(model, source[1][None], target[1][None]))
+
+
+@pytest.mark.parametrize("name", ["cope", "path_attention"])
+def test_no_later_word_is_read_if_neighbours_exchange_positions(name):
+    model = build(decoder=f"cape:jitter=4+{name}").train()
+    (source,), (target,) = sentences(118, 9), sentences(119, 9)
+    changed = target.clone()
+    changed[5:] = target[5:].flip(0)
+    assert not torch.equal(changed, target)
+    for seed in range(10):
+        found = []
+        for words in (target, changed):
+            torch.manual_seed(seed)
+            found.append(logits(model, source[None], words[None])[0, :5])
+        close(*found)
+
+
 @pytest.mark.parametrize("spec", ["unifpe+randomised", "randomised+unifpe", "randomised:factor=1+randomised:factor=1"])
 def test_randomised_refuses_other_methods_that_change_positions(spec):
     message = refusal(spec)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionError, PositionMethod, option
+from ...ops.running import order
 
 
 class LogLength(PositionMethod):
@@ -110,5 +111,6 @@ class LogLength(PositionMethod):
             return (~ctx.key_padding).sum(-1, keepdim=True)
         if keys.start is not None and ctx.queries.start is not None:  # padding, if there is any, is at the end
             return ids - keys.start + 1
-        up_to = keys.ids.unsqueeze(1) <= ids.unsqueeze(2)  # [B or 1, T, S]
+        of_queries, of_keys = order(ctx)
+        up_to = of_keys.unsqueeze(1) <= of_queries.unsqueeze(2)  # [B or 1, T, S]
         return (up_to if ctx.key_padding is None else up_to & ~ctx.key_padding.unsqueeze(1)).sum(-1)

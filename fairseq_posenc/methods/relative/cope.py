@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops import devices
-from ...ops.distances import distances
 from ...ops.kernels.contextual import InterpolatedBothWays, contextual_scores
 from ...ops.precision import at_least_float32
+from ...ops.running import order
 
 
 class ContextualPositions(PositionMethod):
@@ -85,7 +85,7 @@ class ContextualPositions(PositionMethod):
         found = contextual_scores(scores, self._logits(self.of_layer(self.table, ctx), q, ctx), left, False)
         if self.right_table is not None:
             further = contextual_scores(scores, self._logits(self.of_layer(self.right_table, ctx), q, ctx), right, True)
-            found = further.where(distances(ctx.queries, ctx.keys).unsqueeze(1) > 0, found)
+            found = further.where(self._distances(ctx) > 0, found)
         return found
 
     def _counts(self, scores: Tensor, ctx: AttentionContext) -> list[Tensor]:
@@ -97,8 +97,14 @@ class ContextualPositions(PositionMethod):
         all_keys = self._all_keys(scores, ctx)
         if ctx.cross:
             return [all_keys, all_keys]
-        delta = distances(ctx.queries, ctx.keys).unsqueeze(1)  # [B or 1, 1, T, S]
+        delta = self._distances(ctx)
         return [all_keys.masked_fill(side, 0.0) for side in (delta > 0, delta < 0)]
+
+    @staticmethod
+    def _distances(ctx: AttentionContext) -> Tensor:
+        """Return the number of tokens from each query to each key: [B or 1, 1, T, S]."""
+        queries, keys = order(ctx)
+        return (keys.unsqueeze(-2) - queries.unsqueeze(-1)).unsqueeze(1)
 
     @staticmethod
     def _all_keys(scores: Tensor, ctx: AttentionContext) -> Tensor:

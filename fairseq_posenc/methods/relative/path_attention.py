@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ...core import AttentionContext, Dims, MethodCard, MethodOptions, PositionMethod, option
 from ...ops.kernels.unit_length import UnitLength
 from ...ops.precision import at_least_float32
-from ...ops.running import causal_convolution, without_padding
+from ...ops.running import causal_convolution, order, without_padding
 
 #: standard deviation of the initial weights, as in flash-linear-attention
 _DEVIATION = 0.02
@@ -30,8 +30,8 @@ class PathAttention(PositionMethod):
         * Forget gates of path_attention+forgetting are not scaled, as in the Forgetting Transformer. The authors' code scales
           them by $1/\sqrt{d_h}$.
         * w and the products are in float32. The authors' kernels round w to float16.
-        * w has length 1, unless its length before normalisation is below 1e-12. The authors' code adds 1e-6 to the square of
-          the length.
+        * w has length 1, unless its length before normalisation is at most 1e-12. Then w is 0. The authors' code adds 1e-6 to
+          the square of the length.
         * The encoder is an experimental extension of this project. For $s > t$,
           $A_{ts} = q_t \cdot (H_{t+1} \cdots H_s) k_s / \sqrt{d_h}$.
           Each direction has its own parameters of $w$ and $\beta$.
@@ -87,18 +87,18 @@ class PathAttention(PositionMethod):
 
     def rescale(self, scores: Tensor, q: Tensor, k: Tensor, ctx: AttentionContext) -> Tensor:
         q, k = at_least_float32(q, contiguous=True) * ctx.scale, at_least_float32(k, contiguous=True)
-        query_ids, key_ids = ctx.queries.ids, ctx.keys.ids
+        queries, keys = order(ctx)
         with torch.autocast(q.device.type, enabled=False):
             left = self._reflections(0, ctx)
-            words = key_ids[:, key_ids.size(1) - left[0].size(2) :]  # positions of the new keys
+            words = keys[:, keys.size(1) - left[0].size(2) :]  # the new keys
             if ctx.state is not None:
                 known = ctx.state.get("moved")
                 k = k if known is None else torch.cat([known, k[:, :, known.size(2) :]], 2)
-                ctx.state.store_per_row("moved", moved_along(k, key_ids, *left, words))
-            found = scores_along(q, query_ids, k, key_ids, *left, words)
+                ctx.state.store_per_row("moved", moved_along(k, keys, *left, words))
+            found = scores_along(q, queries, k, keys, *left, words)
             if not self.dims.causal:
-                right = scores_along(k, key_ids, q, query_ids, *self._reflections(1, ctx), words).mT
-                after = key_ids.unsqueeze(-2) > query_ids.unsqueeze(-1)  # [B or 1, T, S]
+                right = scores_along(k, keys, q, queries, *self._reflections(1, ctx), words).mT
+                after = keys.unsqueeze(-2) > queries.unsqueeze(-1)  # [B or 1, T, S]
                 found = torch.where(after.unsqueeze(1), right, found)
         return found
 
