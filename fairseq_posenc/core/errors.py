@@ -13,3 +13,12 @@ class Refusal(SystemExit):
 
     def __init__(self, message: object):
         super().__init__(f"fairseq_posenc: {message}")
+
+
+def require_option(allowed: bool, option: str, value: object, expected: str) -> None:
+    """Raise Refusal for the value of an option of fairseq-train unless the value is allowed.
+
+    `option` is the name of the option, or of the variable that contains its value. `expected` describes all allowed values.
+    """
+    if not allowed:
+        raise Refusal(f"--{option.replace('_', '-')} {value}: not allowed. Expected {expected}.")

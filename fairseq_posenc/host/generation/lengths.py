@@ -16,6 +16,7 @@ from torch import Tensor
 from ...common.files import read_text
 from ...common.messages import shorten
 from ...core import PositionError, Refusal
+from ...core.errors import require_option
 from ...ops.characters import printed_characters
 from ...registry.spec import Spec, parse
 from ..models.transformer.encoder import side_outputs
@@ -62,10 +63,8 @@ class OutputLengths:
         self.epoch = 1
         self.read_as: str | None = None  # unit of the models that read lengths, or None if no model does
         self.asked_from, self.numbers = _parse(cfg.length_from)
-        if self.noise < 0:
-            raise Refusal(f"--length-noise {self.noise}: not allowed. Expected at least 0.")
-        if not 0 < self.ratio < 1000:
-            raise Refusal(f"--length-ratio {self.ratio}: not allowed. Expected a number above 0 and below 1000.")
+        require_option(self.noise >= 0, "length_noise", self.noise, "at least 0")
+        require_option(0 < self.ratio < 1000, "length_ratio", self.ratio, "a number above 0 and below 1000")
         self._set_unit("token")
 
     def _set_unit(self, name: str) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ....attention.site_positions import SitePositions
 from ....common.option_types import integer, number
 from ....core import PositionError, Refusal
+from ....core.errors import require_option
 from ....registry.architectures import NAT_TASK, PNAT
 from ....registry.spec import Spec, build, parse
 from ...criterions import NAT_CRITERION
@@ -269,22 +270,20 @@ def _warn_of_unread_options(args: argparse.Namespace) -> None:
 
 
 def _refuse_options(args: argparse.Namespace) -> None:
-    for option, least in (("predictor_layers", 1), ("relative_classes", 1)):
-        if getattr(args, option) < least:
-            raise Refusal(f"--{option.replace('_', '-')} {getattr(args, option)}: not allowed. Expected at least {least}.")
+    for option in ("predictor_layers", "relative_classes"):
+        require_option(getattr(args, option) >= 1, option, getattr(args, option), "at least 1")
     kernel = getattr(args, "decoder_ffn_kernel", None)
     if kernel is not None and kernel % 2 == 0:
         raise Refusal(f"--decoder-ffn-kernel {kernel}: not allowed in {PNAT}. Expected an odd number.")
-    if not 0 <= args.predicted_positions <= 1:
-        raise Refusal(f"--predicted-positions {args.predicted_positions}: not allowed. Expected a number from 0 to 1.")
+    share = args.predicted_positions
+    require_option(0 <= share <= 1, "predicted_positions", share, "a number from 0 to 1")
     _warn_of_unread_options(args)
     if args.search_score == "words" and not args.search_loss_weight:
         raise Refusal("--search-score words: requires a training loss. Expected --search-loss-weight above 0.")
     if not args.length_loss_weight:
         raise Refusal(f"{PNAT}: requires a length predictor. Expected --length-loss-weight above 0.")
-    for loss in LOSSES:
-        if not 0 <= getattr(args, f"{loss}_loss_weight") < float("inf"):
-            raise Refusal(f"--{loss}-loss-weight {getattr(args, f'{loss}_loss_weight')}: not allowed. Expected at least 0.")
+    for option in (f"{loss}_loss_weight" for loss in LOSSES):
+        require_option(0 <= getattr(args, option) < float("inf"), option, getattr(args, option), "at least 0")
     if args.encoder_embed_dim != args.decoder_embed_dim:
         raise Refusal(
             f"{PNAT}: --encoder-embed-dim {args.encoder_embed_dim} differs from --decoder-embed-dim {args.decoder_embed_dim}. "

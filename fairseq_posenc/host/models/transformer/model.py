@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ....attention.site_positions import SitePositions
 from ....common.option_types import integer, number
 from ....core import Dims, PositionError, PositionMethod, Refusal
+from ....core.errors import require_option
 from ....core.side import declared_by
 from ....registry.architectures import MODEL, TASK
 from ....registry.spec import Spec, build, parse
@@ -254,21 +255,19 @@ class PositionTransformer(TransformerModel):
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, model_cfg: Any = None, args: Any = None):
         """Load a checkpoint of this plugin, or of fairseq's `transformer`. Raise Refusal if it has other positions."""
-        given = state_dict.get("positions_version")
-        if given is None:
-            if strict:  # fairseq's moving average of parameters lacks this entry, and is loaded with strict=False
-                self._refuse_foreign(state_dict)
-                state_dict = self.with_versions(state_dict)
-            state_dict = {**state_dict, "positions_version": self.positions_version}
-        else:
-            differences = _differences(given, self.positions_version)
-            if differences:
-                raise Refusal(
-                    f"the checkpoint has other positions than this model ({differences}). "
-                    "Use the positions of the checkpoint, or another --save-dir. To start with the parameters of the checkpoint, "
-                    "run posenc checkpoint start-from with the specs of this model."
-                )
-            state_dict = {**state_dict, "positions_version": self.positions_version}
+        given = state_dict.get("positions_version", self.positions_version)
+        differences = _differences(given, self.positions_version)
+        if differences:
+            raise Refusal(
+                f"the checkpoint has other positions than this model ({differences}). "
+                "Use the positions of the checkpoint, or another --save-dir. To start with the parameters of the checkpoint, "
+                "run posenc checkpoint start-from with the specs of this model."
+            )
+        # fairseq's moving average of parameters lacks this entry, and is loaded with strict=False
+        if strict and "positions_version" not in state_dict:
+            self._refuse_foreign(state_dict)
+            state_dict = self.with_versions(state_dict)
+        state_dict = {**state_dict, "positions_version": self.positions_version}
         try:
             return super().load_state_dict(state_dict, strict, model_cfg, args)
         except RuntimeError as error:
@@ -431,16 +430,14 @@ def _freeze(positions: SitePositions, option: str) -> None:
 def _refuse_layer_options(args: argparse.Namespace) -> None:
     for side in ("encoder", "decoder"):
         kernel = getattr(args, f"{side}_ffn_kernel", None)
-        if kernel is not None and (kernel < 1 or (side == "encoder" and kernel % 2 == 0)):
-            odd = " odd" * (side == "encoder")
-            raise Refusal(f"--{side}-ffn-kernel {kernel}: not allowed. Expected a positive{odd} number.")
+        odd = side == "encoder"
+        allowed = kernel is None or (kernel >= 1 and (kernel % 2 == 1 or not odd))
+        require_option(allowed, f"{side}_ffn_kernel", kernel, f"a positive{' odd' * odd} number")
         _refuse_halting(args, side)
-    shuffled = getattr(args, "encoder_shuffle_words", None)
-    if shuffled is not None and not 0 <= shuffled <= 1:
-        raise Refusal(f"--encoder-shuffle-words {shuffled}: not allowed. Expected a probability from 0 to 1.")
+    shuffled = getattr(args, "encoder_shuffle_words", None) or 0.0
+    require_option(0 <= shuffled <= 1, "encoder_shuffle_words", shuffled, "a probability from 0 to 1")
     weight = getattr(args, "length_loss_weight", None) or 0.0
-    if not 0 <= weight < float("inf"):
-        raise Refusal(f"--length-loss-weight {weight}: not allowed. Expected at least 0.")
+    require_option(0 <= weight < math.inf, "length_loss_weight", weight, "at least 0")
     if getattr(args, "length_stop_gradient", False) and not weight:
         raise Refusal("--length-stop-gradient: no effect. Expected --length-loss-weight above 0. Remove --length-stop-gradient.")
     dropped = getattr(args, "encoder_drop_residual", None)
@@ -482,9 +479,8 @@ def _refuse_halting(args: argparse.Namespace, side: str) -> None:
     """Set the default values of the halting options. Raise Refusal if other options do not allow halting."""
     for option, default, largest in (("halting_epsilon", 0.01, 1.0), ("ponder_weight", 0.01, math.inf)):
         given = default if getattr(args, option, None) is None else getattr(args, option)
-        if not 0 <= given < largest:
-            limit = "of at least 0" if largest == math.inf else "from 0 to less than 1"
-            raise Refusal(f"--{option.replace('_', '-')} {given}: not allowed. Expected a finite number {limit}.")
+        limit = "of at least 0" if largest == math.inf else "from 0 to less than 1"
+        require_option(0 <= given < largest, option, given, f"a finite number {limit}")
         halting = any(getattr(args, f"{stack}_halting", None) for stack in ("encoder", "decoder"))
         if given != default and not halting and side == "encoder":  # one warning, not one per side
             name = option.replace("_", "-")
@@ -501,12 +497,9 @@ def _refuse_halting(args: argparse.Namespace, side: str) -> None:
 def _refuse_sizes(args: argparse.Namespace, side: str) -> None:
     """Raise Refusal for impossible sizes, which may come from a damaged checkpoint."""
     layers = getattr(args, f"{side}_layers")
-    if not 0 <= layers <= _MOST_LAYERS:
-        raise Refusal(f"--{side}-layers {layers}: not allowed. Expected 0 to {_MOST_LAYERS}.")
-    for kind in ("embed_dim", "attention_heads", "ffn_embed_dim"):
-        size = getattr(args, f"{side}_{kind}")
-        if size < 1:
-            raise Refusal(f"--{side}-{kind.replace('_', '-')} {size}: not allowed. Expected at least 1.")
+    require_option(0 <= layers <= _MOST_LAYERS, f"{side}_layers", layers, f"0 to {_MOST_LAYERS}")
+    for option in (f"{side}_{kind}" for kind in ("embed_dim", "attention_heads", "ffn_embed_dim")):
+        require_option(getattr(args, option) >= 1, option, getattr(args, option), "at least 1")
 
 
 def _differences(given: Tensor, own: Tensor) -> str:
