@@ -125,11 +125,7 @@ class Decoder(Stack, FairseqIncrementalDecoder):
             states.append(x.transpose(0, 1))
             if pondering is not None and self.training and not wanted and pondering.finished():
                 break
-        if pondering is not None:
-            x = pondering.output
-            pondering.report(own, "decoder")
-        if self.layer_norm is not None:
-            x = self.layer_norm(x)
+        x = self.output(x, pondering, own, "decoder")
         if weights is not None:
             weights = weights[:, :alignment_heads].mean(1).view(x.size(0), x.size(1), -1)  # [B, H, T, S] -> [B, T, S]
             weights = unroll(weights, encoder_out["source_shift"][0])

@@ -18,7 +18,7 @@ from ....ops import devices
 from ..layers.length_predictor import LengthPredictor
 from ..layers.transformer import EncoderLayer, LayerOptions
 from .shuffle import WordShuffle
-from .stack import Stack, reorder
+from .stack import Stack
 
 
 def roll(tokens: Tensor, padding_idx: int) -> tuple[Tensor, Tensor]:
@@ -132,11 +132,7 @@ class Encoder(Stack, FairseqEncoder):
                 states.append(x)
             if pondering is not None and self.training and pondering.finished():
                 break
-        if pondering is not None:
-            x = pondering.output
-            pondering.report(ctx, "encoder")
-        if self.layer_norm is not None:
-            x = self.layer_norm(x)
+        x = self.output(x, pondering, ctx, "encoder")
         return {
             "encoder_out": [x.transpose(0, 1)],  # [B, S, C] -> [S, B, C], the order of axes in fairseq
             "encoder_padding_mask": [] if padding is None else [padding],  # [B, S]
@@ -152,7 +148,11 @@ class Encoder(Stack, FairseqEncoder):
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        return reorder(encoder_out, new_order, {"encoder_out": 1, "encoder_states": 1})
+        axes = {"encoder_out": 1, "encoder_states": 1}  # the batch axis of all other tensors is 0
+        return {
+            name: [tensor.index_select(axes.get(name, 0), new_order) for tensor in tensors]
+            for name, tensors in encoder_out.items()
+        }
 
     def max_positions(self) -> int:
         return int(min(self.max_source_positions, self.position.limit))

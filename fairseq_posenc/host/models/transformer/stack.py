@@ -90,6 +90,13 @@ class Stack(nn.Module):
         """Return the state of adaptive computation time for this forward pass, or None without --*-halting."""
         return None if self.halting is None else Pondering(self.halting, x, padding)
 
+    def output(self, x: Tensor, pondering: Pondering | None, ctx: AttentionContext, side: str) -> Tensor:
+        """Return the output of the stack after the last layer, [B, T, C]. `side` is the name of the stack in the log."""
+        if pondering is not None:
+            x = pondering.output
+            pondering.report(ctx, side)
+        return x if self.layer_norm is None else self.layer_norm(x)
+
     def run(self, layer: nn.Module, *args: Any) -> Any:
         """Run a layer. In training with --checkpoint-activations, its activations are recomputed instead of stored."""
         if self.checkpoint_activations and self.training:
@@ -119,11 +126,3 @@ class Stack(nn.Module):
         old = version is not None and version.numel() == 1 and version.item() < self.first_version_with_final_norm
         if old and f"{name}.layer_norm.weight" not in state_dict:
             self.layer_norm = None
-
-
-def reorder(values: dict[str, list[Tensor]], order: Tensor, axes: dict[str, int]) -> dict[str, list[Tensor]]:
-    """Select sentences in every tensor of an encoder output.
-
-    `axes` contains the name and the batch axis of every value whose batch axis is not 0.
-    """
-    return {name: [tensor.index_select(axes.get(name, 0), order) for tensor in tensors] for name, tensors in values.items()}
