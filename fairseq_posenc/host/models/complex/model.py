@@ -19,6 +19,15 @@ from ..transformer.model import PositionTransformer
 from ..transformer.stack import Stack
 from .layers import ComplexDecoderLayer, ComplexEncoderLayer, ComplexNorm
 
+#: options of other models -> the only value that this model supports
+_SUPPORTED = {
+    "encoder_ffn_kernel": 1,
+    "encoder_halting": None,
+    "decoder_ffn_kernel": 1,
+    "decoder_halting": None,
+    "length_loss_weight": None,
+}
+
 
 class _ComplexStack(Stack):
     """A stack with complex hidden states. Embeddings are real; a method such as `complex` then changes their phases."""
@@ -82,13 +91,9 @@ class ComplexTransformer(PositionTransformer):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace, task: Any) -> ComplexTransformer:
-        for side in ("encoder", "decoder"):
-            if (getattr(args, f"{side}_ffn_kernel", None) or 1) != 1:
-                raise Refusal(f"--{side}-ffn-kernel is not supported by {COMPLEX_MODEL}. Remove this option.")
-            if getattr(args, f"{side}_halting", None):
-                raise Refusal(f"--{side}-halting is not supported by {COMPLEX_MODEL}. Remove this option.")
-        if getattr(args, "length_loss_weight", None):
-            raise Refusal(f"--length-loss-weight is not supported by {COMPLEX_MODEL}. Remove this option.")
+        for option, supported in _SUPPORTED.items():
+            if (getattr(args, option, None) or supported) != supported:
+                raise Refusal(f"--{option.replace('_', '-')} is not supported by {COMPLEX_MODEL}. Remove this option.")
         return super().build_model(args, task)
 
 
