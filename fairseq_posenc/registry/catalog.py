@@ -184,10 +184,11 @@ def _item(label: str, text: str) -> str:
 
 
 def _agrees(card: MethodCard, wanted: Mapping[str, Any]) -> bool:
-    for claim, value in wanted.items():
-        if value is not None and (value not in card.all_sites if claim == "site" else getattr(card, claim) != value):
-            return False
-    return True
+    return all(
+        value in card.all_sites if claim == "site" else getattr(card, claim) == value
+        for claim, value in wanted.items()
+        if value is not None
+    )
 
 
 def cite(names: Sequence[str]) -> str:

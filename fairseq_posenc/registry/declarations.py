@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -95,7 +96,7 @@ def declarations() -> dict[str, Declaration]:
 def include(path: Path) -> list[str]:
     """Add a method file, or all method files of a folder, for this process and its children. Return the names of the methods."""
     sources = external.of_path(path)
-    if path.resolve() not in map(Path.resolve, map(Path, filter(None, os.environ.get(external.VARIABLE, "").split(os.pathsep)))):
+    if path.resolve() not in map(Path.resolve, external.named_paths()):
         given = os.environ.get(external.VARIABLE)
         os.environ[external.VARIABLE] = os.pathsep.join([str(path.resolve()), *filter(None, [given])])
         declarations.cache_clear()
@@ -222,10 +223,12 @@ def _read(path: Path) -> dict[str, Any]:
             names.update(_imported(node, path, names))
         elif isinstance(node, ast.ClassDef):
             _read_class(node, path, names, reserved)
-        elif isinstance(node, ast.Assign) and _is_literal(node.value):
-            value = ast.literal_eval(node.value)
-            found = {name: item for target in node.targets for name, item in _assigned(target, value)}
-            names.update({name: item for name, item in found.items() if not _is_reserved(name, reserved)})
+        elif isinstance(node, ast.Assign):
+            with contextlib.suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # not a literal
+                value = ast.literal_eval(node.value)
+                found = (item for target in node.targets for item in _assigned(target, value))
+                # a method file must not redefine the names that cards can use
+                names.update((name, item) for name, item in found if name not in reserved and not name.startswith("__"))
     return names
 
 
@@ -236,11 +239,6 @@ def _assigned(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(target, ast.Tuple) and isinstance(value, (tuple, list)) and len(target.elts) == len(value):
         for inner, item in zip(target.elts, value):
             yield from _assigned(inner, item)
-
-
-def _is_reserved(name: str, reserved: frozenset[str]) -> bool:
-    """Return whether a method file must not redefine this name."""
-    return name in reserved or name.startswith("__")
 
 
 def _read_class(node: ast.ClassDef, path: Path, names: dict[str, Any], reserved: frozenset[str]) -> None:
@@ -329,11 +327,3 @@ def _declares(item: ast.stmt) -> bool:
 
 def _names(item: ast.Assign, *wanted: str) -> bool:
     return any(getattr(target, "id", None) in wanted for target in item.targets)
-
-
-def _is_literal(node: ast.expr) -> bool:
-    try:
-        ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return False
-    return True

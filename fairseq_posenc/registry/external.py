@@ -39,9 +39,15 @@ class Source:
 def sources() -> list[Source]:
     """Return all method files outside this package without duplicates. Raise PositionError for missing files."""
     found: dict[Path, Source] = {}
-    for source in (*_of_environment(), *_of_entry_points()):
+    named = (source for path in named_paths() for source in of_path(path))
+    for source in (*named, *_of_entry_points()):
         found.setdefault(source.path, source)
     return list(found.values())
+
+
+def named_paths() -> list[Path]:
+    """Return the files and folders in POSENC_METHODS."""
+    return [Path(entry) for entry in os.environ.get(VARIABLE, "").split(os.pathsep) if entry]
 
 
 def of_path(path: Path) -> list[Source]:
@@ -81,12 +87,6 @@ def load(source: Source) -> ModuleType:
 
 def _source(path: Path, named: bool) -> Source:
     return Source(path, f"{path.stem}_{zlib.crc32(bytes(path)):08x}", named)
-
-
-def _of_environment() -> Iterator[Source]:
-    for entry in os.environ.get(VARIABLE, "").split(os.pathsep):
-        if entry:
-            yield from of_path(Path(entry))
 
 
 def _of_entry_points() -> Iterator[Source]:

@@ -29,7 +29,7 @@ from omegaconf import OmegaConf
 
 from ...common.files import digest_of
 from ...core import Refusal
-from ...registry.external import VARIABLE
+from ...registry.external import VARIABLE, named_paths
 from .addresses import address_to, interface_of
 from .errors import first_line
 from .wrappers import wrapper
@@ -138,7 +138,7 @@ def facts(trainer: Any) -> dict[str, str]:
     task = trainer.cfg.task
     found = {f"option --{name.replace('_', '-')}": value for name, value in sorted(_options(trainer.cfg).items())}
     found["code of fairseq_posenc"] = digest_of(sorted(Path(__file__).parents[2].rglob("*.py")))
-    found["code of " + VARIABLE] = digest_of([Path(path) for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path])
+    found["code of " + VARIABLE] = digest_of(named_paths())
     found["version of fairseq"], found["version of torch"] = fairseq.__version__, torch.__version__
     subsets = (trainer.cfg.dataset.train_subset, *trainer.cfg.dataset.valid_subset.split(","), "dict.")
     for folder in filter(None, str(getattr(task, "data", "") or "").split(os.pathsep)):
