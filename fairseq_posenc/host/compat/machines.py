@@ -135,18 +135,19 @@ def with_store(init_process_group: Callable, *args: Any, init_method: str | None
 
 def facts(trainer: Any) -> dict[str, str]:
     """Return all facts that must be equal on all machines: name -> value, or name -> hash of files."""
-    task = trainer.cfg.task
-    found = {f"option --{name.replace('_', '-')}": value for name, value in sorted(_options(trainer.cfg).items())}
-    found["code of fairseq_posenc"] = digest_of(sorted(Path(__file__).parents[2].rglob("*.py")))
-    found["code of " + VARIABLE] = digest_of(named_paths())
-    found["version of fairseq"], found["version of torch"] = fairseq.__version__, torch.__version__
+    found = {
+        **{f"option --{name.replace('_', '-')}": value for name, value in sorted(_options(trainer.cfg).items())},
+        "code of fairseq_posenc": digest_of(sorted(Path(__file__).parents[2].rglob("*.py"))),
+        f"code of {VARIABLE}": digest_of(named_paths()),
+        "version of fairseq": fairseq.__version__,
+        "version of torch": torch.__version__,
+    }
     subsets = (trainer.cfg.dataset.train_subset, *trainer.cfg.dataset.valid_subset.split(","), "dict.")
-    for folder in filter(None, str(getattr(task, "data", "") or "").split(os.pathsep)):
+    for folder in filter(None, str(getattr(trainer.cfg.task, "data", "") or "").split(os.pathsep)):
         for path in sorted(Path(folder).iterdir()) if Path(folder).is_dir() else ():
             if path.is_file() and path.name.startswith(subsets) and path.suffix in (".bin", ".idx", ".txt"):
-                count = _sentences(path)
-                if count is not None:
-                    found[f"number of sentences in {path.stem}"] = str(count)
+                if path.suffix == ".idx":
+                    found |= _number_of_sentences(path)
                 kind = "dictionary" if path.name.startswith("dict.") else "data"
                 found[f"{kind} {path.name}"] = digest_of([path])
     return found
@@ -163,16 +164,13 @@ def _options(cfg: Any) -> dict[str, str]:
     return found
 
 
-def _sentences(path: Path) -> int | None:
-    """Return the number of sentences that an index file (.idx) contains. Return None for other files."""
+def _number_of_sentences(path: Path) -> dict[str, str]:
+    """Return the number of sentences of an index file (.idx). Return no entry for other formats than fairseq's "mmap"."""
     header = struct.Struct("<9sQBQ")  # name of the format, version, type of the numbers, number of sentences
-    if path.suffix != ".idx":
-        return None
     with path.open("rb") as file:
         start = file.read(header.size)
-    if len(start) < header.size or not start.startswith(b"MMIDIDX"):
-        return None
-    return header.unpack(start)[3]
+    known = len(start) == header.size and start.startswith(b"MMIDIDX")
+    return {f"number of sentences in {path.stem}": str(header.unpack(start)[3])} if known else {}
 
 
 def meet(trainer: Any) -> None:
