@@ -14,23 +14,6 @@ from ..models.pnat.model import PNATModel
 from ..models.transformer.encoder import roll
 
 
-class _WithReference:
-    """Wrap a model so that it decodes with the length of the reference, and with positions from a search.
-
-    The search assigns a target position to each decoder input. The search uses the tokens of the reference. The wrapper
-    adds the reference to the encoder output.
-    """
-
-    def __init__(self, model: PNATModel, reference: Tensor):
-        self._model, self._reference = model, reference
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def forward_encoder(self, encoder_inputs: list[Tensor]) -> dict[str, list[Tensor]]:
-        return {**self._model.forward_encoder(encoder_inputs), "reference": [self._reference]}
-
-
 def _unwrapped(model: nn.Module) -> nn.Module:
     """Return the model inside the wrappers that fairseq adds in training with several workers."""
     if isinstance(model, DistributedTimeoutWrapper):
@@ -66,13 +49,13 @@ class ParallelGenerator(IterativeRefinementGenerator):
         if not self.retain_dropout:
             for model in models:
                 model.eval()
-        model = models[0]
+        reference = {}
         if self.use_reference:
             if sample.get("target") is None:
                 raise Refusal("--decode-positions reference: the data has no references. Expected data with the target side.")
-            model = _WithReference(model, sample["target"])
+            reference = {"reference": [sample["target"]]}
         source = [sample["net_input"][name] for name in ("src_tokens", "src_lengths")]
-        finalized = self._one_step(model, source)
+        finalized = self._one_step(models[0], source, reference)
         if self.beam_size == 1:
             return finalized
         if self.reranking:
@@ -81,9 +64,14 @@ class ParallelGenerator(IterativeRefinementGenerator):
         scores = torch.stack([found[0]["score"] for found in finalized]).view(-1, self.beam_size)
         return [finalized[row * self.beam_size + best] for row, best in enumerate(scores.argmax(1).tolist())]
 
-    def _one_step(self, model: Any, source: list[Tensor]) -> list:
-        """Return `beam_size` hypotheses per source sentence. As in fairseq, each hypothesis is in its own list."""
-        encoder_out = model.forward_encoder(source)
+    def _one_step(self, model: Any, source: list[Tensor], reference: dict[str, list[Tensor]]) -> list:
+        """Return `beam_size` hypotheses per source sentence. As in fairseq, each hypothesis is in its own list.
+
+        `reference` is added to the encoder output. With a reference, the model decodes with the length of the reference, and
+        with positions from a search. The search uses the tokens of the reference. It assigns a target position to each decoder
+        input.
+        """
+        encoder_out = {**model.forward_encoder(source), **reference}
         given = model.initialize_output_tokens(encoder_out, source[0])
         if self.beam_size > 1:
             order = torch.arange(len(source[0]), device=source[0].device).repeat_interleave(self.beam_size)
