@@ -13,10 +13,10 @@ def shorten(text: str, width: int = 60) -> str:
     return line if len(line) <= width else f"{line[: width - 1 - half]}…{line[-half:]}"
 
 
-def join(items: Sequence[str], shown: int = 3, separator: str = ", ") -> str:
+def join(items: Sequence[str], shown: int = 3) -> str:
     """Return a text with the first `shown` items, and with the number of further items if there are any."""
     more = f" and {len(items) - shown} more" if len(items) > shown else ""
-    return separator.join(items[:shown]) + more
+    return ", ".join(items[:shown]) + more
 
 
 def shorten_words(text: str, width: int = 255) -> str:
