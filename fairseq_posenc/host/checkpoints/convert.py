@@ -42,8 +42,8 @@ _OF_TRAINING = (
 )
 
 
-#: a converted checkpoint, for fairseq-generate or for `fairseq-train --finetune-from-model`, and the names of all tensors with at
-#: least one untrained row
+#: a converted checkpoint, for fairseq-generate or for `fairseq-train --finetune-from-model`, and the names of all tensors with
+#: at least one untrained row
 Converted = tuple[dict[str, Any], list[str]]
 
 
