@@ -71,23 +71,14 @@ def reorder(optimizer: dict[str, Any], order: list[int], model: nn.Module) -> No
     if len(groups) == 1 and count >= len(sizes):  # additional parameters belong to the criterion
         present = dict(enumerate(order))
         optimizer["state"] = {present.get(number, number): state for number, state in states.items()}
-    elif count == 1 and all(_is_flat(value, sizes) for value in states[0].values() if _is_moment(value)):
-        for name, value in states[0].items():
-            if _is_moment(value):
-                states[0][name] = _reorder_flat(value, order, sizes)
-    else:
+        return
+    moments = {name: value for name, value in states.get(0, {}).items() if torch.is_tensor(value) and value.dim() > 0}
+    if count != 1 or not all(value.dim() == 1 and value.numel() >= sum(sizes) for value in moments.values()):
         raise SystemExit(
             "fairseq_posenc: the optimizer state of the checkpoint does not fit the order of the parameters of this version. "
             "Add --reset-optimizer, or use the version of fairseq_posenc that wrote the checkpoint."
         )
-
-
-def _is_moment(value: Any) -> bool:
-    return torch.is_tensor(value) and value.dim() > 0
-
-
-def _is_flat(value: Tensor, sizes: list[int]) -> bool:
-    return value.dim() == 1 and value.numel() >= sum(sizes)
+    states[0].update({name: _reorder_flat(value, order, sizes) for name, value in moments.items()})
 
 
 def _reorder_flat(value: Tensor, order: list[int], sizes: list[int]) -> Tensor:
