@@ -126,11 +126,7 @@ def count(padding: np.ndarray) -> list[int]:
 
     The result also contains a number for each padding token. The oracle does not use this number.
     """
-    ids, seen = [], 0
-    for padded in padding:
-        ids.append(seen)
-        seen += 0 if padded else 1
-    return ids
+    return [sum(not padded for padded in padding[:column]) for column in range(len(padding))]
 
 
 def logits(oracle: Oracle, q, k, column: int, seen: list[int], at: Place) -> list[float]:
