@@ -92,8 +92,7 @@ def binarise(
     kinds = _kinds(parts)
     dictionary = _dictionary(parts, kinds, folder, relations, min_count)
     source = _order_source(parts, folder) if "order" in kinds else None
-    numbers = dictionary.indices if dictionary else {}
-    settings = Settings(kinds, numbers, subwords, roots)
+    settings = Settings(kinds, dictionary.indices if dictionary else {}, subwords, roots)
     with Outputs() as outputs:
         for part in parts:
             made = _binarise(part, settings, outputs, workers)

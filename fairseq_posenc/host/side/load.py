@@ -127,9 +127,6 @@ class Shuffled:
     def __init__(self, sentences: Any, seed: int):
         self.sentences, self.seed = sentences, seed
 
-    def __len__(self) -> int:
-        return len(self.sentences)
-
     def __getitem__(self, number: int) -> Sentence:
         sentence = self.sentences[number]
         words = int(sentence.words[-1])  # without </s>
