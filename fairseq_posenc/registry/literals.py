@@ -143,10 +143,7 @@ def _known(node: ast.Name, names: Mapping[str, Any]) -> Any:
     """Return the value of a name. Raise NotLiteral if the file does not define the name by a literal, a class or an import."""
     if node.id.startswith("__") or node.id not in names:
         raise NotLiteral(node, f"the name {node.id} is not defined by a literal")
-    value = names[node.id]
-    if isinstance(value, Unread):
-        raise value.reason
-    return value
+    return _resolve(node, names)
 
 
 def _resolve(node: ast.expr, names: Mapping[str, Any]) -> Any:

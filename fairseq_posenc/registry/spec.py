@@ -210,7 +210,7 @@ def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[
         else:
             try:
                 values[key] = _value(value if equals else "", hints[key], fields[key].metadata)
-            except ValueError:
+            except (ValueError, KeyError):
                 expected = _allowed(hints[key], fields[key].metadata)
                 problems.append(f"{name}: {key}={value!r} is not allowed. Expected {expected}.")
     try:
@@ -220,21 +220,16 @@ def _parse_method(text: str, site: str | None) -> tuple[MethodSpec | None, list[
 
 
 def _value(text: str, hint: Any, metadata: typing.Mapping[str, Any]) -> Any:
-    """Parse the value of one option. Raise ValueError if the value has a wrong type or is out of the option's range."""
+    """Parse the value of one option. Raise ValueError or KeyError for a value of a wrong type, or out of the option's range."""
     arguments = typing.get_args(hint)
     if type(None) in arguments:
         return None if text == _nothing(hint) else _value(text, next(a for a in arguments if a is not type(None)), metadata)
     if typing.get_origin(hint) is typing.Literal:
-        matches = [choice for choice in arguments if str(choice) == text]
-        if not matches:
-            raise ValueError(text)
-        return matches[0]
+        return {str(choice): choice for choice in arguments}[text]
     if typing.get_origin(hint) is tuple:
         return _layers(text)
     if hint is bool:
-        if text not in ("true", "false"):
-            raise ValueError(text)
-        return text == "true"
+        return {"true": True, "false": False}[text]
     if text == "":
         raise ValueError(text)
     value = read_number(text, hint) if hint in (int, float) else hint(text)
