@@ -51,6 +51,7 @@ class Positions:
 @dataclass(frozen=True)
 class AttentionContext:
     """Arguments of a hook. Hooks must use position ids, not sequence lengths or column numbers.
+    For the order of tokens, they call `order` in ops/running.py.
 
     causal: the attention masks the keys after each query. The scores of masked keys have no effect.
     cross: queries and keys belong to different sequences.

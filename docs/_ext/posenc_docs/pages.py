@@ -56,7 +56,7 @@ _API = {
     ),
     "Tensor helpers": (
         "fairseq_posenc.ops.distances", "fairseq_posenc.ops.relative", "fairseq_posenc.ops.rotation",
-        "fairseq_posenc.ops.sinusoids", "fairseq_posenc.ops.buckets",
+        "fairseq_posenc.ops.sinusoids", "fairseq_posenc.ops.buckets", "fairseq_posenc.ops.running",
     ),
 }  # fmt: skip
 
