@@ -5,6 +5,7 @@ For every folder under results/ with a file `recipe`, the commands have the opti
 
 import functools
 import json
+import lzma
 import re
 import shlex
 import shutil
@@ -49,8 +50,11 @@ def parsed(command):
 
 def names_of(folder) -> list[str]:
     """Return the paths of the runs. The statistics of sentences are not read, because they are large."""
-    found = (ROOT / folder).rglob(archive.FILE)
-    return sorted(str(path.parent.relative_to(ROOT) / name) for path in found for name in json.loads(path.read_text())["runs"])
+    found: list[str] = []
+    for path in (ROOT / folder).rglob(archive.FILE):
+        records = lzma.decompress(path.read_bytes()).partition(b"\0")[0]
+        found += [str(path.parent.relative_to(ROOT) / name) for name in json.loads(records)["runs"]]
+    return sorted(found)
 
 
 @pytest.mark.parametrize("run", [*(run for folder in FOLDERS for run in names_of(folder)[:2]), CONTROL])
