@@ -66,7 +66,7 @@ def test_it_has_architectures_of_four_sizes(name, size, width):
 
 
 def test_an_lstm_trains_with_the_criterion_of_this_plugin(fairseq, tmp_path):
-    """The second output of this model is no dictionary, and contains no further losses."""
+    """The second output of this model is not a dictionary with further losses."""
     sizes = [f"--{name}=16" for name in ("encoder-embed-dim", "encoder-hidden-size", "decoder-embed-dim", "decoder-hidden-size")]
     command = ["fairseq-train", fairseq.data, "--arch", "lstm", *sizes, "--decoder-out-embed-dim=16", *TRAINING.split()]
     found = []

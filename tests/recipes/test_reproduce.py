@@ -49,7 +49,7 @@ def parsed(command):
 
 
 def names_of(folder) -> list[str]:
-    """Return the paths of the runs. The statistics of sentences are not read, because they are large."""
+    """Return the paths of the runs. The statistics of sentences are not decoded, because this takes long."""
     found: list[str] = []
     for path in (ROOT / folder).rglob(archive.FILE):
         records = lzma.decompress(path.read_bytes()).partition(b"\0")[0]

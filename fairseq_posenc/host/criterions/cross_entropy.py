@@ -57,7 +57,7 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
         """Return the loss summed over the batch, the number by which the trainer divides it, and the values to log."""
         net_output = model(**sample["net_input"])
         loss, nll_loss = self.compute_loss(model, net_output, sample, reduce=reduce)
-        # the second output of some models, for example of fairseq's lstm, is no dictionary
+        # the second output of fairseq's lstm and fconv is not a dictionary
         extra = net_output[1] if isinstance(net_output[1], dict) else {}
         added = {name: value.sum() for name, value in extra.get("losses", {}).items()}
         loss = loss + sum(added.values())
