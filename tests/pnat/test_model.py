@@ -1,6 +1,7 @@
 """The PNAT model: padding, batches, permutations, parameters, equality with fairseq's model, and errors."""
 
 from argparse import Namespace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from fairseq.models.nat import NATransformerModel
 from fairseq.models.nat.nonautoregressive_transformer import base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from fairseq_posenc import registry
 from fairseq_posenc.core import AttentionContext, PositionError, Positions, Refusal
 from fairseq_posenc.host.models.pnat.model import PNATModel
 from fairseq_posenc.host.models.pnat.search import inner_words, moved
@@ -396,6 +398,16 @@ def test_methods_that_require_a_causal_mask_are_refused(option, name):
 def test_methods_of_documents_are_refused(option):
     with pytest.raises(Refusal, match="cannot read separators"):
         build(**{option: "segments:separator=w0"})
+
+
+def test_a_method_with_a_loss_is_refused_in_the_predictor_only(monkeypatch):
+    """The loss of PNAT contains the losses of methods in encoder and decoder, and none of the predictor."""
+    shaw = registry.method_class("shaw")
+    monkeypatch.setattr(shaw, "card", replace(shaw.card, losses=("size",)))
+    build(decoder_position="shaw")
+    with pytest.raises(Refusal, match="--predictor-position shaw: the method adds a training loss") as refused:
+        build(predictor_position="shaw")
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("option", ["decoder_position", "predictor_position"])

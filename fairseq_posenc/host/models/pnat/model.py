@@ -122,6 +122,7 @@ class PNATModel(PositionTransformer):
             cross_dims = dataclasses.replace(dims_at(cfg, "cross", cfg.decoder, tgt_dict), num_layers=layers)
             positions = SitePositions(build(cfg.predictor_position, dims, "decoder"), dims, "decoder")
             _refuse_methods(positions)
+            _refuse_losses(positions)
             reader = Reader(cfg, positions, SitePositions(build("none", cross_dims, "cross"), cross_dims, "cross"))
         return ParallelDecoder(cfg, tgt_dict, embed_tokens, own, cross, reader)
 
@@ -243,6 +244,16 @@ def _refuse_methods(*sites: SitePositions) -> None:
             raise PositionError(
                 f"{name}: the method requires a causal mask, but the decoder of {PNAT} has none. "
                 "Expected a method for site encoder or cross. Use another method, for example shaw."
+            )
+
+
+def _refuse_losses(predictor: SitePositions) -> None:
+    """Raise PositionError for a method in the position predictor that adds a loss. The loss of PNAT does not contain it."""
+    for method in predictor.methods:
+        if method.card.losses:
+            raise PositionError(
+                f"--predictor-position {method.card.name}: the method adds a training loss, which the position predictor does "
+                "not support. Expected a method without a loss. Use another method in --predictor-position."
             )
 
 
