@@ -118,7 +118,16 @@ def test_the_full_report(posenc, write):
         "two-sided paired approximate randomization (50 trials, random seed 12345)" in out
         and "beam 4" in out
         and "device: CPU" in out
+        and "do not compare" not in out
     )
+
+
+def test_devices_and_kinds_of_memory_that_do_not_compare(posenc, write):
+    on_gpu = {"device": "NVIDIA H100", "peak_memory": {"of": "GPU", "gib": 3.0}}
+    _, out = full(posenc, write(runs.run("none"), runs.run("t5", **on_gpu)))
+    assert "device: CPU, NVIDIA H100; speed and time of different devices do not compare" in out
+    kinds = "allocated on the GPU, at the logged updates, resident in the training process"
+    assert f"{kinds}; these two do not compare" in out
 
 
 def as_json(posenc, folder, *options):

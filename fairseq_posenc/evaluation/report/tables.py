@@ -437,8 +437,9 @@ def _training_notes(runs: list[Record]) -> list[str]:
         "training tokens/s: of the target, the median of the log",
         "training time (h:mm:ss): in updates, without validation and saving",
     ]
-    kinds = {run.peak_memory.of for run in runs if run.peak_memory}
+    kinds = sorted({run.peak_memory.of for run in runs if run.peak_memory})
     meanings = {"GPU": "allocated on the GPU, at the logged updates", "process": "resident in the training process"}
     if kinds:
-        found.append(f"peak memory: the largest of the seeds; {', '.join(meanings[kind] for kind in sorted(kinds))}")
+        several = "; these two do not compare" if len(kinds) > 1 else ""
+        found.append(f"peak memory: the largest of the seeds; {', '.join(meanings[kind] for kind in kinds)}{several}")
     return found
