@@ -50,6 +50,14 @@ def test_training_texts_and_tests():
     assert found[-1][-5:] == ["table", "runs/x", "L1", "L2", "L6"]
 
 
+def test_machines_divide_the_runs_of_all_conditions():
+    given = {"OUT": "runs/x", "SINGLE": "none", "DOCUMENTS": "rope posenc_group", "SEEDS": "1 2"}
+    whole, *shares = (shown(**given, **share) for share in ({}, {"SHARE": "1/3"}, {"SHARE": "2/3"}, {"SHARE": "3/3"}))
+    for program, number in (("fairseq-train", 2 * (1 + 2 + 2)), ("fairseq-generate", 2 * (6 + 12 + 12 + 12 + 12))):
+        found, *parts = ([words for words in of if any(word.endswith(program) for word in words)] for of in (whole, *shares))
+        assert len(found) == number and sorted(words for part in parts for words in part) == sorted(found) and all(parts)
+
+
 @pytest.mark.parametrize("captions", ["runs/y", str(ROOT / "runs" / "y")])
 def test_the_link_to_a_model_of_captions_is_absolute(captions):
     found = shown(OUT="runs/x", CAPTIONS=captions, CONDITIONS="L1", SINGLE="none")
