@@ -18,6 +18,7 @@ from .. import registry
 from ..common.option_types import positive
 from ..core import Dims, PositionError
 from ..data.side.files import KINDS
+from ..registry import external
 from ..registry.architectures import PREFIX, SIZES, Architecture, architecture
 from ..registry.completion import specs_and_architectures
 from ..registry.declarations import include
@@ -184,9 +185,9 @@ def methods_of(specs: dict[str, str]) -> list[MethodSpec]:
 
 
 def _code(specs: dict[str, str]) -> list[str]:
-    """Return `code CHECKSUM` of the files in which the methods outside this package are defined, or an empty list."""
+    """Return `code CHECKSUM` of the files of the methods outside this package, or an empty list."""
     sources = (registry.declaration(method.name).source for method in methods_of(specs))
-    texts = sorted({source.path.read_bytes() for source in sources if source is not None})
+    texts = sorted({path.read_bytes() for source in sources if source is not None for path in external.files(source)})
     return [f"code {zlib.crc32(b''.join(texts)):08x}"] if texts else []
 
 

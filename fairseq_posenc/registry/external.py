@@ -5,6 +5,7 @@ This module does not import torch.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import os
@@ -83,6 +84,20 @@ def load(source: Source) -> ModuleType:
             f"{source.path}: the import failed ({type(error).__name__}: {' '.join(str(error).split())}). "
             "Expected a file that Python can import. Correct the file."
         ) from error
+
+
+def files(source: Source) -> list[Path]:
+    """Return the file of a method, and the files of the same folder that this file imports, directly or through other files."""
+    found = [source.path]
+    for path in found:  # the loop appends to this list
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+            parts = {part for name in names for part in name.split(".")}
+            others = (source.path.with_name(f"{part}.py") for part in sorted(parts) if part)
+            found += [other for other in others if other not in found and other.is_file()]
+    return found
 
 
 def _source(path: Path, named: bool) -> Source:

@@ -77,6 +77,26 @@ def test_a_method_of_the_user_has_a_checksum_that_changes_with_its_file(capsys, 
     assert re.fullmatch(r"(code [0-9a-f]{8}\n){2}", "\n".join([*codes, ""])) and codes[0] != codes[1]
 
 
+def test_the_checksum_of_a_method_contains_the_files_that_it_imports(capsys, tmp_path, monkeypatch):
+    """A file of the same folder that the method does not import, such as another method, is not in the checksum."""
+    assert main(["new", "slope", "--folder", str(tmp_path)]) == 0
+    capsys.readouterr()
+    file = tmp_path / "slope.py"
+    file.write_text(f"from slope_rates import RATE\n{file.read_text()}")
+    for name, text in {"slope_rates": "import slope_base\nRATE = 1", "slope_base": "", "slope_unread": ""}.items():
+        (tmp_path / f"{name}.py").write_text(f"{text}\n")
+    monkeypatch.setenv("POSENC_METHODS", str(file))
+    monkeypatch.syspath_prepend(tmp_path)
+    codes = []
+    for changed in (None, "slope_unread", "slope_rates", "slope_base"):
+        if changed:
+            (tmp_path / f"{changed}.py").write_text(f"{(tmp_path / f'{changed}.py').read_text()}# changed\n")
+        declarations.cache_clear()
+        codes.append(lines(capsys, "slope")[0][-1])
+    declarations.cache_clear()
+    assert codes[0] == codes[1] and len(set(codes)) == 3
+
+
 def test_an_architecture_has_its_own_spec_at_every_site(capsys):
     assert lines(capsys, "none", "posenc_xpos") == [
         ["none", "encoder none", "decoder none", "cross none"],
