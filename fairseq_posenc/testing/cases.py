@@ -46,6 +46,11 @@ class Case:
     def card(self):
         return registry.card(self.name)
 
+    @functools.cached_property
+    def example(self) -> PositionMethod:
+        """The method, to read its hooks and other facts. It is built once, so it must not be changed."""
+        return self.method()
+
     def method(self, dims: Dims = SMALL) -> PositionMethod:
         return parsing.build(self.spec, dims.at(self.site), self.site)[0]
 

@@ -50,7 +50,7 @@ def _moves(case: Case) -> bool:
     Some absolute methods compute positions from trees, graphs, reorderings or tokens. Shifting position ids does not change
     the output of these methods, so check_shift does not apply to these methods.
     """
-    counted = geometry.reads_sentences(case) or case.method().counts_tokens
+    counted = geometry.reads_sentences(case) or case.example.counts_tokens
     return not (counted and case.card.reference in ("absolute", "both"))
 
 

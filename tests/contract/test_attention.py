@@ -43,7 +43,7 @@ def test_one_word_and_several_at_a_time(spec, several):
         done += words
 
 
-@pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
+@pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.example.hooks], ids=str)
 def test_a_mask_for_a_kernel_of_its_own_is_refused(case):
     built, (x, source) = attention(case), inputs(case)
     with pytest.raises(PositionError, match="attn_mask: not supported"):
@@ -53,7 +53,7 @@ def test_a_mask_for_a_kernel_of_its_own_is_refused(case):
     assert built(x, source, source)[0].isfinite().all()
 
 
-@pytest.mark.parametrize("case", [case for case in all_cases() if "rescale" in case.method().hooks], ids=str)
+@pytest.mark.parametrize("case", [case for case in all_cases() if "rescale" in case.example.hooks], ids=str)
 def test_the_product_is_computed_only_for_methods_that_read_it(case, monkeypatch):
     received, rescale = [], type(case.method()).rescale
     monkeypatch.setattr(type(case.method()), "rescale", lambda *given: received.append(given[1]) or rescale(*given))
@@ -188,7 +188,7 @@ def test_modules_saved_by_earlier_versions_load():
         assert torch.equal(value, saved[name.replace("positions.methods.", "placement.parts.")])
 
 
-@pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
+@pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.example.hooks], ids=str)
 def test_dropout_of_attention_reaches_a_kernel_of_its_own(case):
     """In training, a method's own kernel applies attention dropout. If the kernel computes no attention weights, it raises an
     error.

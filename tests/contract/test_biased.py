@@ -125,7 +125,7 @@ def taken(case) -> bool:
 
     The result is false for stochastic methods, and for methods with the hook `rescale`, `content_values` or `attend`.
     """
-    hooks = case.method().hooks
+    hooks = case.example.hooks
     return (
         bool(hooks & {"bias", "content_scores"})
         and not hooks & {"rescale", "content_values", "attend"}

@@ -127,7 +127,7 @@ def test_every_part_has_an_effect(case):
 
 
 @pytest.mark.variant
-@pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.method().hooks], ids=str)
+@pytest.mark.parametrize("case", [case for case in all_cases() if "attend" in case.example.hooks], ids=str)
 def test_nothing_is_lost_beside_a_kernel(case):
     """A method's own kernel can leave a projection unused. A second method that acts on this projection raises an error.
 

@@ -27,11 +27,9 @@ from tests.contract.cases import SMALL, Case, all_cases, defaults, marked, regis
 
 #: cases that act inside layers. every_layer=true means all layers. Such cases are not included, because layers= then raises
 #: an error
-LATER = [case for case in all_cases() if case.method().hooks - BEFORE_LAYERS and "every_layer=true" not in case.spec]
+LATER = [case for case in all_cases() if case.example.hooks - BEFORE_LAYERS and "every_layer=true" not in case.spec]
 #: one case for every method, site, set of hooks and set of projections
-DISTINCT = list(
-    {(case.name, case.site, case.method().hooks, case.method().projections): case for case in reversed(LATER)}.values()
-)
+DISTINCT = list({(case.name, case.site, case.example.hooks, case.example.projections): case for case in reversed(LATER)}.values())
 
 
 def limited(case: Case, layers: str) -> Case:
@@ -94,7 +92,7 @@ def test_one_layer_runs_like_any(case):
 
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize(
-    "case", [case for case in defaults() if case.site == "decoder" and "bias" in case.method().hooks], ids=str
+    "case", [case for case in defaults() if case.site == "decoder" and "bias" in case.example.hooks], ids=str
 )
 def test_decoding_beside_a_layer_that_reads_content(case, layer):
     """Decoding can compute a bias for several steps at once, but not in a layer with a bias that reads content."""
