@@ -129,7 +129,7 @@ paper and this project. The columns contain:
   inductive.
 * `tupe_rel` has {numbers["tupe_rel"]:,} parameters. `learned` has {numbers["learned"]:,}. The ratio is
   {numbers["tupe_rel"] / numbers["learned"]:.1f}, because `tupe_rel` contains a table of absolute positions and two
-  projections. The table and the two projections each have as many parameters as `learned`. The paper calls
+  projections. Both the table, and the two projections together, have about as many parameters as `learned`. The paper calls
   `tupe_rel` efficient and `learned` inefficient.
 * `t5` has {numbers["t5"]:,} parameters and `soft_t5` has {numbers["soft_t5"]:,}. No other learned method in this table
   has fewer parameters. The paper calls both methods inefficient. It calls `shaw` with {numbers["shaw"]:,} parameters efficient.

@@ -231,9 +231,13 @@ columns `reference`, `injection`, `recurring`, `unbound` and `evidence`. The oth
 * `method`: name of the method, with a link.
 * `number`: number of parameters of `posenc_<method>` at the first site in the column `sites`, for d=512, h=8, L=6, n=1024 and
   V=32,000.
-* `parameters`: formula of this number. d is the model width, h the number of heads, d_h the head width, L the number of layers, n
+* `parameters`: formula for the parameters of the method alone. `number` also counts other methods of `posenc_<method>`, such as
+  `learned` in `posenc_window`. d is the model width, h the number of heads, d_h the head width, L the number of layers, n
   the number of query positions, m the number of key positions, and V the size of the dictionary. `tables` is the number of
-  tables. It is h L if the option `share` is none.
+  tables. It is h L if the option `share` is none. `relations` is the number of relation labels of trees. The numbers of `cai_lam`
+  and `zhu` contain no vectors of relation labels. `used_heads` is the number of heads that use the method. `causal` and `cross`
+  are 1 in a causal decoder and in cross-attention, else 0. `padding_idx` is the index of padding (1). `shared_by_layers` is 1 if
+  all layers share one table, else 0. Other names are options of the method.
 * `survey`: formula in Table 1 of Dufter, Schmitt and Schütze (2022), *Position Information in Transformers: An Overview*,
   with d, h, L, n and V as in the column `parameters`.
 * `sites`: places where the method can be used. Sites in brackets are extensions of this project.

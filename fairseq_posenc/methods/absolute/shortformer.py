@@ -43,6 +43,7 @@ class Shortformer(PositionMethod):
         evidence="paper",
         sites=("decoder",),
         extended_sites=("encoder", "cross"),
+        survey_parameters="0",
     )
 
     def __init__(self, options: MethodOptions, dims: Dims):

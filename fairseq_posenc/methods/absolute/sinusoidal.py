@@ -48,6 +48,7 @@ class Sinusoidal(PositionMethod):
         extrapolation="runs",
         evidence="peer",
         sites=("encoder", "decoder"),
+        survey_parameters="0",
     )
 
     def __init__(self, options: Options, dims: Dims):

@@ -24,7 +24,7 @@ class Localness(PositionMethod):
         learned. Yang et al. (2018). `centre=query`: $P_t = t$. `window=layer`: $D_t = I \operatorname{sigmoid}(U_d \cdot
         \tanh(W_d k)) + 0.1$, with $k$ the mean of the keys to which the query may attend. `window=fixed`: $D_t$ is the option
         `width`.
-    Shapes: content_scores -> [B, H, T, S].
+    Shapes: content_scores -> [B, H, T, S]. With window=layer, rescale [B, H, T, S] -> same.
     Source: Yang et al. (2018), of which the abstract was read. Code: baosongyang/Context-Aware-SAN, of the first author.
     Deviations:
         * Each head has its own W_p of d_h x d_h, or all heads share one. The authors' code maps the queries of all heads with one
@@ -35,8 +35,8 @@ class Localness(PositionMethod):
           sentence.
         * The authors use the method only in some layers, for example layers=0-2.
     Cost: with share=heads, d_h^2 + d_h parameters per layer for the centre. The window adds d_h parameters
-        per layer with window=query, and d_h^2 + d_h parameters with window=layer. The bias is a tensor [B, H, T, S] per layer.
-        With window=layer, the layer also stores the scores, because a fused kernel cannot be used.
+        per layer with window=query, or d_h^2 + d_h with centre=query or window=layer. The bias is a tensor [B, H, T, S] per
+        layer. With window=layer, the layer also stores the scores, because a fused kernel cannot be used.
     Raises: PositionError for a method with rotations in the same layer, and for the option width without window=fixed.
         PositionError for the option share with centre=query and window=fixed, because this form has no parameters.
     """

@@ -26,7 +26,7 @@ class SoftT5(PositionMethod):
     Deviations:
         * Dropout in the networks draws one mask for each distance. The authors' code draws one for each pair of words.
         * The authors use the bias only in the first layer (layers=0), as posenc_soft_t5 does.
-        * The sizes and sigmoids are from the authors' script for translation. It has width=16 and width=32.
+        * The sizes and sigmoids are from the authors' script for translation, which contains both width=16 and width=32.
         * Cross-attention is an extension of this project.
     Cost: sides h (2 + 2 w_1 + w_1 w_2 + 2 w_2) parameters per stack for the widths $w_1$ and $w_2$. sides is 1 in a causal
         decoder, else 2. Each forward pass computes T + S - 1 values per head and network, one per distance.

@@ -32,7 +32,8 @@ class T5(PositionMethod):
         buckets: int = option(32, "number of buckets in both directions together", minimum=4, maximum=65536)
         max_distance: int = option(
             128,
-            "distance in tokens at which the logarithmic buckets end (the last bucket begins at a smaller distance, 91)",
+            "distance in tokens at which the logarithmic buckets end (by default, the last bucket begins at 91, or at 113 in the "
+            "decoder)",
             minimum=2,
             maximum=65536,
         )

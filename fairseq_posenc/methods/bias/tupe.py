@@ -61,7 +61,6 @@ class TupeAbsolute(PositionMethod):
         sites=("encoder",),
         extended_sites=("decoder", "cross"),
         parameters="(n + 1) * d + 2 * (d**2 + d) + 2 * d + cross * ((m + 1) * d + 2 * d)",
-        survey_parameters="2 d^2 + n d",
     )
     position_type = "integer"
 

@@ -34,7 +34,7 @@ class Gaussian(PositionMethod):
 
     @dataclass(frozen=True)
     class Options(MethodOptions):
-        deviation: float = option(1.0, "standard deviation sigma of the weights, in words", minimum=1e-3)
+        deviation: float = option(1.0, "standard deviation sigma of the weights, in tokens", minimum=1e-3)
         ratio: float = option(1.0, "number gamma of source tokens per target token (only in cross-attention)", minimum=0.0)
         normalise: bool = option(False, "division of the weights by their sum, which is less than 1 near the ends of a sentence")
 

@@ -28,7 +28,8 @@ class CompositeAttention(PositionMethod):
         * The depthwise convolution leaves out masked keys: padding, later keys in causal attention, and keys that another method
           or attn_mask hides.
         * Decoder and cross-attention are extensions of this project. Cross-attention has no depthwise convolution.
-    Cost: (2k + 1) (h + d_h) parameters per layer, and (2k + 1) d + d more with depthwise=true. Memory O(B H T (T + S)).
+    Cost: (2k + 1) (h + d_h) parameters per layer. With key_term=true, (2k + 1) d_h more, and with depthwise=true, (2k + 1) d + d
+        more. Memory O(B H T (T + S)).
     Raises: PositionError for depthwise=true in cross-attention, and for non-integer positions.
     """
 

@@ -36,8 +36,8 @@ class ContextualPositions(PositionMethod):
           the gates from the key to the last source token.
     Cost: L P d_h parameters per stack if heads share tables, where P is the value of `largest`. The encoder has twice as many
         parameters. Each layer computes the products of all queries with all vectors of the tables. Each layer also computes one
-        interpolation and one cumulative sum of the gates. On a CPU, the interpolation is a gather. On a CPU, the encoder
-        computes the interpolation and the sum once per direction.
+        interpolation and one cumulative sum of the gates. On a CPU, the interpolation reads two table entries per pair of
+        query and key, and the encoder computes the interpolation and the sum twice, once per direction.
     """
 
     @dataclass(frozen=True)

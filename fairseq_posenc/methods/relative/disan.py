@@ -29,6 +29,8 @@ class Disan(PositionMethod):
         * The multi-dimensional form works on the channels of each head. The value projection replaces the matrix W_h of the
           paper.
         * The output projection combines the directions.
+        * If a head has no key for a query, its output is 0. This concerns the first token in forward heads and the last token in
+          backward heads.
         * Attention dropout drops the weights of the multi-dimensional form. The authors drop inputs of the linear layers.
         * The decoder is an extension of this project. All its heads attend to earlier keys.
     Cost: no parameters. With multi_dimensional=true, L h (4 d_h^2 + 2 d_h) parameters per stack, and no query and key
