@@ -153,8 +153,11 @@ class AttentionContext:
     def add_loss(self, name: str, value: Tensor) -> None:
         """Add a tensor [B] to the training loss, with one number per sentence.
 
-        The criterion adds each number to the cross-entropy of the sentence. This cross-entropy is a sum over the tokens.
+        The criterion adds each number to the cross-entropy of the sentence. This cross-entropy is a sum over the tokens. Raise
+        ValueError for a tensor with another number of axes.
         """
+        if value.dim() != 1:
+            raise ValueError(f"loss {name!r} has the shape {list(value.shape)}. Expected [B]: one number per sentence.")
         losses = self.store.losses
         losses[name] = value if name not in losses else losses[name] + value
 

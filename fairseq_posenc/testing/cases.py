@@ -38,6 +38,9 @@ class Case:
     def __str__(self) -> str:
         return f"{self.spec}@{self.site}"
 
+    def __reduce__(self) -> tuple:  # other processes receive the case without `example`, whose class they may not have imported
+        return Case, (self.spec, self.site, self.side)
+
     @functools.cached_property
     def name(self) -> str:
         return parsing.parse(self.spec).methods[0].name
@@ -64,7 +67,7 @@ def builds(spec: str, site: str) -> bool:
     return True
 
 
-def _only_positions(spec: str, site: str) -> bool:
+def only_positions(spec: str, site: str) -> bool:
     return builds(spec, site) and parsing.build(spec, SMALL.at(site), site)[0].hooks == {"positions"}
 
 
@@ -78,7 +81,7 @@ def specs(name: str, site: str) -> list[str]:
     effect alone, because it only changes the positions that other methods use. tests/contract/test_positions.py tests such
     specs together with other methods.
     """
-    flips = [flip for flip in _flips(name) if not _only_positions(f"{name}:{flip}", site)]
+    flips = [flip for flip in _flips(name) if not only_positions(f"{name}:{flip}", site)]
     alone = {flip: builds(f"{name}:{flip}", site) for flip in flips}
     pairs = [f"{name}:{flip},{other}" for flip in flips if not alone[flip] for other in flips]
     return [name, *(f"{name}:{flip}" for flip in flips if alone[flip]), *(pair for pair in pairs if builds(pair, site))]
@@ -88,7 +91,8 @@ def _flips(name: str) -> list[str]:
     """Return texts of the form `option=value`, in which the value is not the default value of the option.
 
     An option with choices has one text for each other choice. The value of a boolean option is the opposite of its default. The
-    value of an integer option is the minimum of the option plus 2, or 2 without a minimum. The value of `heads` is 0-1.
+    value of an integer option is the minimum of the option plus 2, or 2 without a minimum. If this is the default value, 1 is
+    added. The value of `heads` is 0-1.
     Floating-point options, text options without choices, and `layers` are not included.
     """
     options = registry.declaration(name).options
@@ -108,7 +112,8 @@ def _others(hint: typing.Any, field: dataclasses.Field) -> list[str]:
     if hint is bool:
         return ["false" if field.default else "true"]
     if hint is int or int in typing.get_args(hint):  # small values, so that short sentences reach the ends of tables
-        return [str((field.metadata["minimum"] or 0) + 2)]
+        value = (field.metadata["minimum"] or 0) + 2
+        return [str(value if value != field.default else value + 1)]
     return []
 
 

@@ -19,6 +19,8 @@ from .cases import SMALL, Case, NotApplicable, specs
 from .checks_attention import attention, inputs
 from .checks_attention import side_inputs as of_attention
 from .models import (
+    FIRST,
+    LAST,
     PAD,
     SEPARATOR,
     batch,
@@ -70,7 +72,9 @@ def check_flags(case: Case) -> None:
     assert set(card.losses) == _added_losses(case), "losses"
     inside = bool(method.hooks & IN_MATRIX)
     expected = {"none": not method.hooks, "MAM": inside, "APE": bool(method.hooks) and not inside, "other": bool(method.hooks)}
-    assert expected[card.injection], f"injection={card.injection} with hooks {sorted(method.hooks)}"
+    allowed = [name for name, fits in expected.items() if fits]
+    hooks = f"{', '.join(sorted(method.hooks)) or 'none'}. Expected {' or '.join(allowed)}"
+    assert card.injection in allowed, f"injection={card.injection} does not fit the hooks of the method: {hooks}"
 
 
 def _draws(case: Case) -> bool:
@@ -94,11 +98,15 @@ def _draws(case: Case) -> bool:
 
 
 def _added_losses(case: Case) -> set[str]:
-    """Return the names of the training losses that the method adds."""
+    """Return the names of the training losses that the method adds. Check that each loss has a number per sentence."""
     model = fixed(case)
-    source, target = torch.stack(sentences(23, 5)), torch.stack(sentences(24, 6))
+    source, target = torch.stack(sentences(23, 5, 5)), torch.stack(sentences(24, 6, 6))
     with training(model):
-        return set(model(source, None, target, side_inputs=side_inputs(model, source))[1]["losses"])
+        found = model(source, None, target, side_inputs=side_inputs(model, source))[1]["losses"]
+    for name, loss in found.items():
+        assert loss.shape == (2,), f"the loss {name} has the shape {list(loss.shape)} for 2 sentences. Expected [B]"
+        assert loss.requires_grad, f"the loss {name} has no gradient"
+    return set(found)
 
 
 def check_gradients(case: Case) -> None:
@@ -152,8 +160,10 @@ def _cancels(case: Case, name: str) -> bool:
 def _loss(model) -> Tensor:
     torch.manual_seed(23)  # every call draws the same random numbers
     source, target = batch(sentences(24, 14, 5), "left"), batch(sentences(25, 14, 4))
-    found = model(source, None, target[:, :-1], side_inputs=side_inputs(model, source))[0].log_softmax(-1)
-    return label_smoothed_nll_loss(found.flatten(0, 1), target[:, 1:].reshape(-1, 1), 0.1, ignore_index=PAD)[0].sum()
+    found, extra = model(source, None, target[:, :-1], side_inputs=side_inputs(model, source))
+    words = found.log_softmax(-1).flatten(0, 1), target[:, 1:].reshape(-1, 1)
+    added = [loss.sum() for loss in extra["losses"].values()]
+    return sum(added, label_smoothed_nll_loss(*words, 0.1, ignore_index=PAD)[0].sum())
 
 
 def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
@@ -167,6 +177,26 @@ def _slope(model, ways: list, step: float = 1e-6) -> Tensor:
         for parameter, way in ways:
             parameter.add_(way, alpha=step)
     return (ends[0] - ends[1]) / (2 * step)
+
+
+@torch.no_grad()
+def check_layers(case: Case) -> None:
+    """Check that `bias` and `mask` are equal in all layers, if `per_layer` is False.
+
+    They are then computed once, and all layers use the result.
+    """
+    method = case.method().double().eval()
+    torch.manual_seed(38)
+    for parameter in method.parameters():
+        parameter.add_(torch.randn_like(parameter), alpha=0.5)
+    at, words = Positions.counted(0, 9), torch.randint(FIRST, LAST, (1, 9))
+    given = examples.side_inputs([method], [examples.random_sentence(range(9))], 9)
+    ctx = AttentionContext(at, at, causal=method.dims.causal, cross=method.dims.cross, tokens=words, query_tokens=words)
+    ctx = ctx.replace(source=words, side=SideInputs(given, declared_by([method.card]))).prepared_by(method)
+    for hook in sorted({"bias", "mask"} & method.hooks):
+        first, second = (getattr(method, hook)(ctx.replace(layer=layer)) for layer in (0, 1))
+        same = first is second or torch.equal(first, second)
+        assert same, f"{hook} differs between layers, so all layers would have the {hook} of one layer. Set per_layer = True"
 
 
 def check_state_dict(case: Case) -> None:
@@ -217,7 +247,8 @@ def check_effect(case: Case) -> None:
         finally:
             parameter.copy_(values)
         if (after - before).abs().max() < 1e-5:
-            assert _cancels(case, name), f"{name} changes nothing"
+            only_in_loss = bool(case.card.losses)  # `check_gradients` checks parameters that only a loss reads
+            assert only_in_loss or _cancels(case, name), f"{name} changes nothing"
 
 
 def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
@@ -235,7 +266,7 @@ def _same_plain_parts(model: nn.Module, other: nn.Module) -> bool:
 def check_options(case: Case) -> None:
     """Check that a changed option changes the output or the shapes of parameters.
 
-    For methods with the hook `positions`, a change of the output that occurs only in training is sufficient.
+    A change of the output that occurs only in training is sufficient.
     """
     plain, changed = fixed(Case(case.name, case.site, case.side)), fixed(case)
     shapes = [{name: p.shape for name, p in position_parameters(m).items()} for m in (plain, changed)]
@@ -247,10 +278,10 @@ def check_options(case: Case) -> None:
     if case.spec in SHARED_BY_STACKS:
         raise NotApplicable("encoder and decoder share random numbers if both use the method")
     found = _outputs((changed, plain), source, target)
-    if "positions" in case.method().hooks and torch.equal(*found):
+    if torch.equal(*found):
         with training(changed, plain):
             found = _outputs((changed, plain), source, target)
-    differ(*found, f"{case} does what {case.name} does")
+    differ(*found, f"{case} does what {case.name} does. Expected an effect, or PositionError for this option at this site")
 
 
 def _outputs(models: tuple, source: Tensor, target: Tensor) -> list[Tensor]:

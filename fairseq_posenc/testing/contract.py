@@ -44,6 +44,10 @@ def _steps(case: Case) -> bool:
     return standalone(case) and case.site != "encoder"
 
 
+def _shared_by_layers(case: Case) -> bool:
+    return not case.example.per_layer
+
+
 def _moves(case: Case) -> bool:
     """Return whether check_shift applies to a case.
 
@@ -75,6 +79,7 @@ CONTRACT = (
     Check(parameters.check_count, "posenc list and tables print a wrong number of parameters"),
     Check(parameters.check_gradients, "a parameter has no gradient, or a wrong gradient"),
     Check(parameters.check_effect, "the method, or one of its parameters, has no effect"),
+    Check(parameters.check_layers, "all layers have the bias or the mask of one layer", applies=_shared_by_layers),
     Check(numerics.check_repeatable, "two evaluations of the same model have different outputs"),
     Check(attention.check_kernels, "outputs change if attention weights are requested", applies=standalone),
     Check(attention.check_blocks, "outputs of long sentences, which are computed in blocks, are wrong", applies=_needs_scores),

@@ -214,6 +214,21 @@ def compare_embed(oracle, options, site, padding, padding_idx=1):
     assert_close(out, expected(oracle, x.numpy(), ids.numpy(), mask.numpy(), place), oracle.atol)
 
 
+def compare_embed_at_positions(oracle: Oracle, options: dict, site: str) -> None:
+    """Compare the results of `embed` at positions that differ from the columns, and between the sentences of a batch."""
+    method, tokens = build(oracle, options, site), tokens_of(oracle, torch.zeros(2, 6, dtype=torch.bool), 1)
+    x, last = torch.randn(2, 6, WIDTH, dtype=torch.double), 300 if method.limit is None else method.limit - 1
+    far = last if oracle.reach is None else oracle.reach - 1
+    for ids in (torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]), torch.tensor([[7, 8, 9, 10, 11, 3]])):
+        at = Positions(ids)
+        sentences = sentences_of(oracle, [6, 6])
+        ctx = with_side(AttentionContext(at, at, causal=site == "decoder"), method, oracle, sentences)
+        out = embedded(method, x, tokens, ctx.prepared_by(method))
+        nowhere, rows = np.zeros((2, 6), bool), np.broadcast_to(ids.numpy(), (2, 6))
+        place = place_of(method, oracle, options, site, sentences=sentences)
+        assert_close(out, expected(oracle, x.numpy(), rows, nowhere, place), oracle.atol)
+
+
 def compare_before_layer(oracle: Oracle, options: dict, site: str) -> None:
     """Compare the results of `before_layer` for every layer.
 
@@ -235,6 +250,7 @@ def compare(oracle: Oracle, options: dict, site: str) -> None:
     """Compare one spec at one site with its oracle."""
     if oracle.embed is not None:
         compare_embed(oracle, options, site, "right")
+        compare_embed_at_positions(oracle, options, site)
     if oracle.before_layer is not None:
         compare_before_layer(oracle, options, site)
     if not oracle.random:

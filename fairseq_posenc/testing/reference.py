@@ -82,6 +82,7 @@ class Oracle:
         random: whether the equation is true only on average.
         real: whether the equation is defined for fractional positions.
         reach: maximum number of positions, or None.
+        atol: largest difference that is allowed. A method that computes in float32 needs about 1e-6.
     """
 
     name: str

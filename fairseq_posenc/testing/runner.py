@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import traceback
 import unittest.mock
@@ -22,7 +23,7 @@ from ..registry.citations import entries
 from ..registry.declarations import name_files, named_files
 from ..registry.spec import option_rows
 from . import oracle
-from .cases import Case, NotApplicable, specs
+from .cases import Case, NotApplicable, only_positions, specs
 from .contract import CONTRACT
 
 _SECTIONS = ("Equation", "Shapes", "Source", "Deviations", "Cost")
@@ -51,10 +52,14 @@ class Report:
         grouped: dict[str, list[Finding]] = {}
         for finding in self.findings:
             grouped.setdefault(finding.goes_wrong, []).append(finding)
-        return [
-            f"{goes_wrong} (at {join([finding.where for finding in found])}; {shorten(found[0].seen, 160)})"
-            for goes_wrong, found in grouped.items()
-        ]
+        same: dict[str, list[str]] = {}  # text of an error -> lines. One mistake can stop many checks with the same error
+        for goes_wrong, found in grouped.items():
+            line = f"{goes_wrong} (at {join([finding.where for finding in found])}; {shorten(found[0].seen, 160)})"
+            same.setdefault(found[0].seen, []).append(line)
+        shown = []
+        for lines in same.values():
+            shown += lines if len(lines) < 3 else [f"{lines[0]}. {len(lines) - 1} other checks end with the same error"]
+        return shown
 
 
 def check_method(name: str, processes: int = 1) -> Report:
@@ -79,11 +84,17 @@ def _begin(files: str | None) -> None:
 
 
 def _tasks(name: str) -> list[tuple[int, Case]]:
-    """Return (index of a check, case) for all checks that apply to a case. Cases with default options are first."""
+    """Return (index of a check, case) for all checks that apply to a case. Cases with default options are first.
+
+    The cases have the specs of `specs`, and the specs of the oracle of a method outside this package.
+    """
     cases = [Case(spec, site) for site in registry.card(name).all_sites for spec in specs(name, site)]
+    with contextlib.suppress(Exception):  # `_of_oracle` reports an oracle that cannot be run
+        tested = [Case(oracle.spec_of(name, options), site) for _, options, site in _oracle_cases(name)]
+        cases += [case for case in tested if not only_positions(case.spec, case.site)]
     return [
         (number, case)
-        for case in sorted(cases, key=lambda case: case.spec != name)
+        for case in sorted(dict.fromkeys(cases), key=lambda case: case.spec != name)
         for number, check in enumerate(CONTRACT)
         if (check.variants or case.spec == name) and check.applies(case)
     ]
@@ -108,7 +119,7 @@ def _seen(error: Exception, name: str) -> str:
     """Return the message of a failed check in one line. For an exception in code of the method, add the line number."""
     frames, text = traceback.extract_tb(error.__traceback__), str(error)
     if isinstance(error, AssertionError):
-        difference = re.search(r"Greatest absolute difference: (\S+)", text)
+        difference = re.search(r"(?:Greatest|Max) absolute difference(?: among violations)?: (\S+)", text)
         if difference:
             return f"numbers differ by up to {difference[1]}"
         return " ".join(text.split()) or f"this condition is false: {frames[-1].line.removeprefix('assert ')}"
@@ -174,6 +185,16 @@ def oracle_file(name: str) -> Path | None:
     return None if source is None else source.path.with_name(f"oracle_{source.path.stem}.py")
 
 
+def _oracle_cases(name: str) -> list[tuple[oracle.Oracle, dict, str]]:
+    """Return (oracle, options, site) for the cases of a method outside this package, or [] without an oracle."""
+    file = oracle_file(name)
+    if file is None or not file.is_file():
+        return []
+    (source,) = external.of_path(file)
+    oracles = [own for own in external.load(source).ORACLES if own.name == name]
+    return [(own, options, site) for own in oracles for options, sites in own.cases for site in sites.split()]
+
+
 def _of_oracle(name: str) -> Iterator[Finding]:
     """Compare a method outside this package with its oracle, which must have cases for all sites and options."""
     file = oracle_file(name)
@@ -183,9 +204,7 @@ def _of_oracle(name: str) -> Iterator[Finding]:
         yield Finding("the equation cannot be tested", "oracle", f"{file.name} is missing in the same folder")
         return
     try:
-        (source,) = external.of_path(file)
-        oracles = [own for own in external.load(source).ORACLES if own.name == name]
-        cases = [(own, options, site) for own in oracles for options, sites in own.cases for site in sites.split()]
+        cases = _oracle_cases(name)
     except Exception as error:
         yield Finding("the oracle cannot be run", file.name, f"{type(error).__name__}: {error}")
         return

@@ -416,6 +416,31 @@ class ClaimsNoise(Sound):
     card = card("claims_noise", stochastic=True)
 
 
+class DiffersBetweenLayers(Sound):
+    """The bias differs between layers, but per_layer is not set."""
+
+    card = card("differs_between_layers")
+
+    def bias(self, ctx):
+        return super().bias(ctx) * (1 + ctx.layer)
+
+
+class AddsANumber(Sound):
+    card = card("adds_a_number", losses=("size",))
+
+    def before_layer(self, x, ctx):
+        ctx.add_loss("size", x.square().sum())
+        return x
+
+
+class AddsALossWithoutAGradient(Sound):
+    card = card("adds_a_loss_without_a_gradient", losses=("size",))
+
+    def before_layer(self, x, ctx):
+        ctx.add_loss("size", x.square().sum((1, 2)).detach())
+        return x
+
+
 class AddsALossInSecret(Sound):
     card = card("adds_a_loss_in_secret")
 

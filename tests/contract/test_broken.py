@@ -23,6 +23,7 @@ CHECKS = [
     parameters.check_gradients,
     parameters.check_state_dict,
     parameters.check_effect,
+    parameters.check_layers,
     numerics.check_half,
     numerics.check_repeatable,
     numerics.check_checkpointing,
@@ -73,6 +74,9 @@ AIMED = [
     (parameters.check_flags, broken.AddsALossInSecret, "encoder"),
     (parameters.check_flags, broken.AddsALossInSecret, "decoder"),
     (parameters.check_flags, broken.ClaimsALoss, "encoder"),
+    (parameters.check_flags, broken.AddsALossWithoutAGradient, "encoder"),
+    (parameters.check_layers, broken.DiffersBetweenLayers, "encoder"),
+    (parameters.check_layers, broken.DiffersBetweenLayers, "cross"),
     (parameters.check_effect, broken.ClaimsNothing, "encoder"),
     (attention.check_weights, broken.MasksForNothing, "encoder"),
     (geometry.check_shift, broken.NotRelative, "encoder"),
@@ -119,10 +123,18 @@ def test_broken_method_fails(check, method, site):
     assert str(found.value)
 
 
-@pytest.mark.parametrize("method, site", [(broken.LimitedTooEarly, "encoder"), (broken.WidensEverything, "encoder")], ids=named)
+@pytest.mark.parametrize(
+    "method, site",
+    [(broken.LimitedTooEarly, "encoder"), (broken.WidensEverything, "encoder"), (broken.AddsANumber, "decoder")],
+    ids=named,
+)
 def test_broken_method_stops(method, site):
     """With these methods, the model raises an exception before an assertion of the check can fail."""
-    check = {broken.LimitedTooEarly: geometry.check_length, broken.WidensEverything: numerics.check_half}[method]
+    check = {
+        broken.LimitedTooEarly: geometry.check_length,
+        broken.WidensEverything: numerics.check_half,
+        broken.AddsANumber: parameters.check_flags,
+    }[method]
     with registered(method), pytest.raises((ValueError, RuntimeError)) as found:
         check(Case(method.card.name, site))
     assert str(found.value)

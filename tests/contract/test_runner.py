@@ -136,3 +136,23 @@ def test_a_plan_of_checks_has_every_site_and_option():
     planned = {str(case) for _, case in runner._tasks("rope")}
     assert {f"rope@{site}" for site in registry.card("rope").all_sites} < planned
     assert any("rope:" in text for text in planned)
+
+
+@pytest.mark.parametrize("oracle, specs", [("", {"slope", "slope:start=2.0"}), ("del ORACLES", {"slope"})])
+def test_a_plan_of_checks_has_the_cases_of_the_oracle(file, monkeypatch, oracle, specs):
+    """`start` is a number with a fraction. Without the oracle, the checks would use only its default value."""
+    path = file.with_name("oracle_slope.py")
+    path.write_text(f"{path.read_text()}\n{oracle}\n")
+    monkeypatch.setenv("POSENC_METHODS", str(file))
+    declarations.cache_clear()
+    assert {case.spec for _, case in runner._tasks("slope")} == specs
+
+
+def test_an_error_of_many_checks_is_one_line():
+    found = [
+        runner.Finding(goes_wrong, "encoder", seen)
+        for goes_wrong, seen in zip("abcd", ("KeyError: 1", "other", *["KeyError: 1"] * 2))
+    ]
+    assert runner.Report(tuple(found), 4).lines() == [
+        "a (at encoder; KeyError: 1). 2 other checks end with the same error", "b (at encoder; other)",
+    ]  # fmt: skip

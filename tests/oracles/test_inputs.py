@@ -6,9 +6,9 @@ import torch
 
 from fairseq_posenc.core import AttentionContext, Positions
 from fairseq_posenc.testing import reference
-from fairseq_posenc.testing.oracle import build, compare_before_layer, compare_embed, embedded, expected, tokens_of
+from fairseq_posenc.testing.oracle import build, compare_before_layer, compare_embed, compare_embed_at_positions
 
-from .cases import WIDTH, assert_close, cases, place_of, sentences_of, with_side
+from .cases import WIDTH, assert_close, cases, place_of
 
 LAYERS = 3
 
@@ -39,17 +39,7 @@ def test_before_layer(oracle, options, site):
 
 @pytest.mark.parametrize("oracle, options, site", cases(by_id))
 def test_embed_at_given_positions(oracle, options, site):
-    method, tokens = build(oracle, options, site), tokens_of(oracle, torch.zeros(2, 6, dtype=torch.bool), 1)
-    far = (oracle.reach or 301) - 1
-    x = torch.randn(2, 6, WIDTH, dtype=torch.double)
-    for ids in (torch.tensor([[0, 2, 5, 9, far, 1], [3, 1, 4, 1, 5, 9]]), torch.tensor([[7, 8, 9, 10, 11, 3]])):
-        at = Positions(ids)
-        sentences = sentences_of(oracle, [6, 6])
-        ctx = with_side(AttentionContext(at, at, causal=site == "decoder"), method, oracle, sentences)
-        out = embedded(method, x, tokens, ctx.prepared_by(method))
-        none, ids = np.zeros((2, 6), bool), np.broadcast_to(ids.numpy(), (2, 6))
-        place = place_of(method, oracle, options, site, sentences=sentences)
-        assert_close(out, expected(oracle, x.numpy(), ids, none, place), oracle.atol)
+    compare_embed_at_positions(oracle, options, site)
 
 
 PLAIN = reference.Oracle("", [])
