@@ -167,6 +167,19 @@ def check_uncounted(case: Case) -> None:
 
 
 @torch.no_grad()
+def check_fractions(case: Case) -> None:
+    """Check that a method with position_type="any" runs with fractional positions."""
+    model = fixed(case)
+    source, target = torch.stack(sentences(16, 7, 7)), torch.stack(sentences(17, 6, 6))
+    with moved(positions_by_site(model)[case.site], queries=0.5, keys=0.5, counted=False):
+        try:
+            found = logits(model, source, target)
+        except (IndexError, RuntimeError, TypeError, PositionError) as error:
+            raise AssertionError(f'{type(error).__name__}: {error}. Expected position_type = "integer"') from None
+    assert found.isfinite().all()
+
+
+@torch.no_grad()
 def check_length(case: Case) -> None:
     """Check the maximum length. A method with extrapolation="error" must work up to the limit, and raise an error beyond it.
 

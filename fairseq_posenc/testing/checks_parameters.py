@@ -10,7 +10,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ..core import AttentionContext, PositionError, Positions, SideInputs
+from ..core import AttentionContext, PositionError, PositionMethod, Positions, SideInputs
 from ..core.hooks import BEFORE_LAYERS, IN_MATRIX
 from ..core.side import declared_by
 from ..data.side import examples
@@ -185,6 +185,29 @@ def check_layers(case: Case) -> None:
 
     They are then computed once, and all layers use the result.
     """
+    method, ctx = _randomised(case)
+    for hook in sorted({"bias", "mask"} & method.hooks):
+        first, second = (getattr(method, hook)(ctx.replace(layer=layer)) for layer in (0, 1))
+        same = first is second or torch.equal(first, second)
+        assert same, f"{hook} differs between layers, so all layers would have the {hook} of one layer. Set per_layer = True"
+
+
+@torch.no_grad()
+def check_rescale(case: Case) -> None:
+    """Check that `rescale` reads no more than `rescale_reads` names. This decides which methods can be combined."""
+    method, ctx = _randomised(case)
+    shape = (1, method.dims.num_heads, ctx.keys.ids.size(1))
+    scores, (q, k, *others) = torch.randn(*shape, shape[-1]).double(), torch.randn(4, *shape, method.dims.head_dim).double()
+    found = method.rescale(scores, q, k, ctx)
+    expected = f'rescale_reads = "{method.rescale_reads}" is too little: rescale'
+    assert torch.equal(method.rescale(scores, *others, ctx), found), f'{expected} reads queries or keys. Use "content"'
+    if method.rescale_reads == "positions":
+        twice = method.rescale(2 * scores, q, k, ctx)
+        assert torch.allclose(twice, 2 * found), f'{expected} is no multiplication of the scores. Use "scores"'
+
+
+def _randomised(case: Case) -> tuple[PositionMethod, AttentionContext]:
+    """Return a method in float64 with random parameters, and a context of nine words."""
     method = case.method().double().eval()
     torch.manual_seed(38)
     for parameter in method.parameters():
@@ -192,11 +215,7 @@ def check_layers(case: Case) -> None:
     at, words = Positions.counted(0, 9), torch.randint(FIRST, LAST, (1, 9))
     given = examples.side_inputs([method], [examples.random_sentence(range(9))], 9)
     ctx = AttentionContext(at, at, causal=method.dims.causal, cross=method.dims.cross, tokens=words, query_tokens=words)
-    ctx = ctx.replace(source=words, side=SideInputs(given, declared_by([method.card]))).prepared_by(method)
-    for hook in sorted({"bias", "mask"} & method.hooks):
-        first, second = (getattr(method, hook)(ctx.replace(layer=layer)) for layer in (0, 1))
-        same = first is second or torch.equal(first, second)
-        assert same, f"{hook} differs between layers, so all layers would have the {hook} of one layer. Set per_layer = True"
+    return method, ctx.replace(source=words, side=SideInputs(given, declared_by([method.card]))).prepared_by(method)
 
 
 def check_state_dict(case: Case) -> None:

@@ -79,6 +79,16 @@ CONTRACT = (
     Check(parameters.check_count, "posenc list and tables print a wrong number of parameters"),
     Check(parameters.check_gradients, "a parameter has no gradient, or a wrong gradient"),
     Check(parameters.check_effect, "the method, or one of its parameters, has no effect"),
+    Check(
+        geometry.check_fractions,
+        "training beside cape, which has fractional positions, ends with a traceback",
+        applies=lambda case: case.example.position_type == "any" and bool(case.example.hooks),
+    ),
+    Check(
+        parameters.check_rescale,
+        "pairs of methods that cannot be combined are accepted",
+        applies=lambda case: "rescale" in case.example.hooks and case.example.rescale_reads in ("positions", "scores"),
+    ),
     Check(parameters.check_layers, "all layers have the bias or the mask of one layer", applies=_shared_by_layers),
     Check(numerics.check_repeatable, "two evaluations of the same model have different outputs"),
     Check(attention.check_kernels, "outputs change if attention weights are requested", applies=standalone),

@@ -159,11 +159,11 @@ def side_inputs(model: PositionTransformer, source: Tensor, describe: Describe =
 
 
 @contextlib.contextmanager
-def moved(positions: nn.Module, queries: int = 0, keys: int = 0, counted: bool = True) -> Iterator[None]:
+def moved(positions: nn.Module, queries: float = 0, keys: float = 0, counted: bool = True) -> Iterator[None]:
     """Within the context, shift the position ids at a site. `counted`: whether the shifted `Positions` have a `start`."""
     begin = positions.begin
 
-    def shift(at: Positions, offset: int) -> Positions:
+    def shift(at: Positions, offset: Any) -> Positions:
         return Positions.counted(at.start + offset, at.ids.size(1)) if counted else Positions(at.ids + offset)
 
     positions.begin = lambda ctx, rows=1: begin(

@@ -416,6 +416,39 @@ class ClaimsNoise(Sound):
     card = card("claims_noise", stochastic=True)
 
 
+class IndexesATable(Sound):
+    """Needs integer positions, but position_type is not set."""
+
+    card = card("indexes_a_table", parameters="2 * h + 99")
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.table = nn.Parameter(torch.randn(99))
+
+    def bias(self, ctx):
+        far = (ctx.keys.ids.unsqueeze(-2) - ctx.queries.ids.unsqueeze(-1)).abs().clamp(max=98)
+        return super().bias(ctx) + self.table[far].unsqueeze(1)
+
+
+class SquaresScores(Sound):
+    """The new scores are no product of the scores and a factor, but rescale_reads is not set."""
+
+    card = card("squares_scores")
+
+    def rescale(self, scores, q, k, ctx):
+        return scores + scores.square()
+
+
+class ReadsQueries(Sound):
+    """The new scores depend on the queries, but rescale_reads is "scores"."""
+
+    card = card("reads_queries")
+    rescale_reads = "scores"
+
+    def rescale(self, scores, q, k, ctx):
+        return scores * q.mean(-1, keepdim=True)
+
+
 class DiffersBetweenLayers(Sound):
     """The bias differs between layers, but per_layer is not set."""
 
