@@ -219,3 +219,17 @@ def test_an_option_without_halting_is_named_once(option, caplog):
     build(**{option: 0.5})
     found = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
     assert found == [f"--{option.replace('_', '-')} 0.5 has no effect without --encoder-halting or --decoder-halting"]
+
+
+@torch.no_grad()
+def test_an_end_of_sentence_without_a_target_costs_nothing():
+    """With --num-batch-buckets, sentences that are shorter than their bucket end with </s>, which has no target."""
+    model, end = halting(), 2
+    source, plain = batch(sentences(5, 6, 4)), batch(sentences(6, 5, 3))
+    plain[:, 0] = end
+    bucket = torch.cat([plain, torch.full((2, 2), PAD)], 1)
+    bucket[[0, 1], plain.ne(PAD).sum(1)] = end
+    model.train()
+    found = [model(source, None, target)[1] for target in (plain, bucket)]
+    close(found[1]["losses"]["ponder"], found[0]["losses"]["ponder"])
+    close(found[1]["means"]["decoder_steps"], found[0]["means"]["decoder_steps"])

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.ngram_repeat_block import NGramRepeatBlock
 
 import fairseq_posenc.host.plugin  # noqa: F401  (registers the models)
 from fairseq_posenc.host.models.transformer.model import PositionTransformer
@@ -188,3 +189,13 @@ def test_the_hub_aligns_when_it_is_asked_to(fairseq, shaw, kind):
     assert hub.translate([sentence], beam=2, print_alignment=kind) == expected
     best = hub.generate([hub.encode(sentence)], beam=2, print_alignment=kind)[0][0]
     assert len(best["alignment"]) > 0
+
+
+@pytest.mark.parametrize("size, banned", [(1, {5, 6, 7}), (2, {7}), (3, {7}), (4, set())])
+def test_repeated_ngrams_are_not_generated_on_a_cpu(size, banned):
+    """fairseq's function for CPUs compares padding instead of the last generated tokens, so it has no effect."""
+    end, pad = 2, 1
+    tokens = torch.tensor([[end, 5, 6, 7, 5, 6, pad, pad], [end, 8, 9, 10, 11, 12, pad, pad]])
+    scores = NGramRepeatBlock(size, use_extension=False)(tokens, torch.zeros(2, 14), 1, 2, 5)
+    found = [set(row.eq(float("-inf")).nonzero().flatten().tolist()) for row in scores]
+    assert found == [banned, {8, 9, 10, 11, 12} if size == 1 else set()]

@@ -56,6 +56,11 @@ def test_a_criterion_that_leaves_out_the_ponder_cost_is_refused(fairseq, tmp_pat
     )
 
 
+def test_the_criterion_of_pnat_is_refused(fairseq, tmp_path):
+    line = fairseq.train("posenc_t5_tiny", tmp_path, "--criterion", "posenc_nat_loss").refusal()
+    assert "--criterion posenc_nat_loss: only for posenc_pnat. Expected --criterion posenc_label_smoothed_cross_entropy." in line
+
+
 @pytest.mark.parametrize("name", ARCHS)
 @pytest.mark.parametrize("size, width", [("", 512), ("_tiny", 128), ("_small", 256), ("_big", 1024)])
 def test_it_has_architectures_of_four_sizes(name, size, width):

@@ -8,7 +8,7 @@ from torch import nn
 
 import fairseq_posenc.host.plugin  # noqa: F401  registers the criterion
 from fairseq_posenc.bench import launches, meta
-from fairseq_posenc.core import PositionError
+from fairseq_posenc.core import Refusal
 from fairseq_posenc.host.criterions.cross_entropy import CrossEntropyWithLosses
 from fairseq_posenc.ops.kernels import token_losses
 
@@ -96,7 +96,7 @@ def test_an_adaptive_softmax_is_refused():
     model.decoder.adaptive_softmax = object()
     task = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: PAD))
     criterion = CrossEntropyWithLosses(task, False, 0.1, loss_in_blocks=True)
-    with pytest.raises(PositionError, match="--loss-in-blocks: an adaptive softmax"):
+    with pytest.raises(Refusal, match="--loss-in-blocks: an adaptive softmax"):
         criterion(model, {"net_input": {}, "target": batch(False)[1], "ntokens": 1})
 
 

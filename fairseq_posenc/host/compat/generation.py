@@ -1,15 +1,19 @@
 """Patch decoding.
 
-Calls of one model do not depend on each other. Models return attention weights if alignments are requested. The log of
-fairseq-generate contains the checksum of each checkpoint, so that posenc score can compare the checkpoint with the output.
+Calls of one model do not depend on each other. Models return attention weights if alignments are requested.
+--no-repeat-ngram-size has an effect. The log of fairseq-generate contains the checksum of each checkpoint, so that posenc score
+can compare the checkpoint with the output.
 """
 
 import logging
+import math
 from pathlib import Path
 
 from fairseq import checkpoint_utils
+from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.sequence_generator import EnsembleModel
 from fairseq.tasks import FairseqTask
+from torch import Tensor
 
 from ...core import Refusal
 from ..checkpoints.checksum import checksum
@@ -59,7 +63,23 @@ def with_checksums(load_model_ensemble, filenames, *args, **kwargs):
     return load_model_ensemble(filenames, *args, **kwargs)
 
 
+def without_repeated_ngrams(
+    self: NGramRepeatBlock, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
+) -> Tensor:
+    """Set the scores [B * beam, V] of tokens to -inf if they would repeat an n-gram of `tokens` [B * beam, T].
+
+    It replaces fairseq's function for CPUs, which compares padding at the end of `tokens` instead of the last generated tokens.
+    Column 0 of `tokens` is the start symbol, and columns 1 to `step` are generated.
+    """
+    size = self.no_repeat_ngram_size
+    for row, scores in zip(tokens[:, : step + 1].tolist(), lprobs):
+        last = row[len(row) - size + 1 :]
+        scores[[row[i + size - 1] for i in range(1, len(row) - size + 1) if row[i : i + size - 1] == last]] = -math.inf
+    return lprobs
+
+
 def apply() -> None:
+    NGramRepeatBlock._no_repeat_ngram = without_repeated_ngrams
     checkpoint_utils.load_model_ensemble = with_checksums(checkpoint_utils.load_model_ensemble)
     FairseqTask.build_generator = with_alignments(FairseqTask.build_generator)
     EnsembleModel.set_decoder_beam_size = with_beam_of_one(EnsembleModel.set_decoder_beam_size)

@@ -11,7 +11,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.logging import metrics
 from torch import Tensor
 
-from ...core import PositionError
+from ...core import Refusal
 from ...ops.kernels.token_losses import TokenLosses
 from . import CRITERION
 
@@ -82,7 +82,7 @@ class CrossEntropyWithLosses(LabelSmoothedCrossEntropyCriterion):
         if not self.in_blocks:
             return super().compute_loss(model, net_output, sample, reduce=reduce)
         if getattr(model.decoder, "adaptive_softmax", None) is not None:
-            raise PositionError(
+            raise Refusal(
                 "--loss-in-blocks: an adaptive softmax has no logits of all words. Expected a model without one. "
                 "Remove --loss-in-blocks."
             )

@@ -25,6 +25,7 @@ class SoftT5(PositionMethod):
         BDBC-KG-NLP/AAAI2021-Scalar-Embedding-of-Relative-Positions, machine_translation.
     Deviations:
         * Dropout in the networks draws one mask for each distance. The authors' code draws one for each pair of words.
+          fairseq's option --retain-dropout does not keep this dropout in decoding.
         * The authors use the bias only in the first layer (layers=0), as posenc_soft_t5 does.
         * The sizes and sigmoids are from the authors' script for translation, which contains both width=16 and width=32.
         * Cross-attention is an extension of this project.

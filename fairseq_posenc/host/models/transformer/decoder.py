@@ -110,7 +110,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         positions = (self.position, self.cross_position)
         masks = [self.masks(at, ctx, count) for at, ctx, count in zip(positions, (own, cross), self.global_layers)]
         states, weights = [x.transpose(0, 1)], None  # [B, T, C] -> [T, B, C]
-        pondering = self.ponders(x, tokens.eq(self.padding_idx))
+        padding = self.without_target(tokens) if vectors is None else tokens.eq(self.padding_idx)
+        pondering = self.ponders(x, padding)
         for index, layer in self.active_layers():
             contexts = tuple(
                 at.at_layer(ctx, index).replace(state=_within(ctx.state, str(index))) for at, ctx in zip(positions, (own, cross))
@@ -212,6 +213,17 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         fairseq's recursion over all modules is not needed, because no other module has a state.
         """
         self.reorder_incremental_state(incremental_state, new_order)
+
+    def without_target(self, tokens: Tensor) -> Tensor:
+        """Return bool [B, T], True at padding, and at the last </s> of `prev_output_tokens`.
+
+        prev_output_tokens begin with </s>. With --num-batch-buckets, sentences that are shorter than their bucket also end with
+        </s>, which has no target.
+        """
+        padding = tokens.eq(self.padding_idx)
+        last = (~padding).sum(1, keepdim=True) - 1  # column of the last token, [B, 1]
+        columns = torch.arange(tokens.size(1), device=tokens.device)
+        return padding | (tokens.eq(self.dictionary.eos()) & columns.eq(last) & last.gt(0))
 
     def make_generation_fast_(self, need_attn: bool = False, **kwargs: Any) -> None:
         self.need_attn = need_attn

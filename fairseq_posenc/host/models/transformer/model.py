@@ -20,9 +20,9 @@ from ....common.option_types import integer, number
 from ....core import Dims, PositionError, PositionMethod, Refusal
 from ....core.errors import require_option
 from ....core.side import declared_by
-from ....registry.architectures import MODEL, TASK
+from ....registry.architectures import MODEL, PNAT, TASK
 from ....registry.spec import Spec, build, parse
-from ...criterions import CRITERION
+from ...criterions import CRITERION, NAT_CRITERION
 from ..layers.dropout import replace_dropout
 from ..layers.halting import HALTING
 from .decoder import Decoder
@@ -231,7 +231,8 @@ class PositionTransformer(TransformerModel):
         encoder_out = self.encoder(src_tokens, src_lengths, return_all_hiddens, side_inputs)
         predictor = self.encoder.length_predictor
         if predictor is not None:
-            encoder_out["loss.length"] = [predictor.loss(encoder_out, self._target_lengths(prev_output_tokens))]
+            lengths = (~self.decoder.without_target(prev_output_tokens)).sum(1) - 1  # without the first </s>
+            encoder_out["loss.length"] = [predictor.loss(encoder_out, lengths)]
         return self.decoder(
             prev_output_tokens,
             encoder_out,
@@ -239,15 +240,6 @@ class PositionTransformer(TransformerModel):
             alignment_layer=alignment_layer,
             alignment_heads=alignment_heads,
         )
-
-    def _target_lengths(self, prev_output_tokens: Tensor) -> Tensor:
-        """Return the number of tokens of each target sentence without </s>: [B, T] -> [B].
-
-        prev_output_tokens begin with </s>. With --num-batch-buckets, shorter sentences also end with </s>.
-        """
-        last = prev_output_tokens.ne(self.decoder.padding_idx).sum(1, keepdim=True) - 1  # column of the last token
-        ends = prev_output_tokens.gather(1, last).eq(self.decoder.dictionary.eos()) & last.gt(0)
-        return (last - ends.long()).squeeze(1)
 
     def set_beam_size(self, beam_size: int) -> None:
         """Set the beam size. fairseq's generator calls this function, and then passes `beam_size` rows per sentence."""
@@ -389,6 +381,8 @@ def _refuse_criterion(args: argparse.Namespace, model: PositionTransformer) -> N
             f"--criterion {given}: it reads attention weights in training, which this model does not compute. "
             f"Expected --criterion {wanted}."
         )
+    if given == NAT_CRITERION and given != wanted:
+        raise Refusal(f"--criterion {given}: only for {PNAT}. Expected --criterion {wanted}.")
     if given == "label_smoothed_cross_entropy_with_rdrop" and model.encoder.side_inputs:
         name = next(iter(model.encoder.side_inputs.values())).name
         raise Refusal(
