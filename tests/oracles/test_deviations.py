@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import fairseq_posenc as posenc
 from fairseq_posenc import registry
 from fairseq_posenc.core import AttentionContext, Dims, Positions
+from fairseq_posenc.ops.buckets import log_buckets
 from fairseq_posenc.registry import catalog
 from fairseq_posenc.registry import spec as parsing
 
@@ -134,7 +135,7 @@ SAYS = {
         "The remainder goes to the token itself (rest=self)",
     ],
     "synthesizer_dense": ["Every head has its own network"],
-    "t5": ["the last bucket begins at a smaller distance, 91"],
+    "t5": ["the last bucket begins at 91, or at 113 in the decoder"],
     "tupe_abs": [
         "It contains 2 n parameters of the relative bias",
         "never receives a gradient",
@@ -215,17 +216,21 @@ def test_steps_of_universal_count_the_layers_that_use_it():
     torch.testing.assert_close(added[3][0, 0, :2], second)
 
 
-def test_the_last_bucket_of_t5_begins_at_91():
+def test_the_last_bucket_of_t5_begins_at_91_and_in_the_decoder_at_113():
     attn = attention("t5")
     fill(attn.position.weight, torch.arange(32.0))
     found = biases(attn, [-90, -91, -1000])[0]
     assert found.tolist() == [14, 15, 15] and BOTH[-1] == 91
+    assert log_buckets(torch.tensor([-112, -113, -1000]), 32, 128, False).tolist() == [30, 31, 31]
 
 
 def test_what_the_survey_counts_of_tupe():
-    """In n (d + 2), the survey counts n d for the position vectors, and 2 n for the relative bias: one scalar per distance."""
+    """In n (d + 2), the survey counts n d for the position vectors, and 2 n for the relative bias: one scalar per distance.
+
+    Its Table 1 has one row for TUPE, with the relative bias.
+    """
     counted = [registry.card(name).survey_parameters for name in ("tupe_abs", "tupe_rel")]
-    assert counted == ["2 d^2 + n d", "2 d^2 + n (d+2)"]
+    assert counted == ["", "2 d^2 + n (d+2)"]
 
 
 def test_an_attention_that_is_asked_for_weights_makes_all_scores(monkeypatch):
