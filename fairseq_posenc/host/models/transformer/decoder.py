@@ -110,8 +110,8 @@ class Decoder(Stack, FairseqIncrementalDecoder):
         positions = (self.position, self.cross_position)
         masks = [self.masks(at, ctx, count) for at, ctx, count in zip(positions, (own, cross), self.global_layers)]
         states, weights = [x.transpose(0, 1)], None  # [B, T, C] -> [T, B, C]
-        padding = self.without_target(tokens) if vectors is None else tokens.eq(self.padding_idx)
-        pondering = self.ponders(x, padding)
+        counts_targets = self.halting is not None and vectors is None
+        pondering = self.ponders(x, self.without_target(tokens) if counts_targets else tokens.eq(self.padding_idx))
         for index, layer in self.active_layers():
             contexts = tuple(
                 at.at_layer(ctx, index).replace(state=_within(ctx.state, str(index))) for at, ctx in zip(positions, (own, cross))
