@@ -87,7 +87,7 @@ def load(source: Source) -> ModuleType:
 
 
 def files(source: Source) -> list[Path]:
-    """Return the file of a method, and the files of the same folder that this file imports, directly or through other files."""
+    """Return the file of a method, and the files in the same folder that it imports. Imports of these files are followed, too."""
     found = [source.path]
     for path in found:  # the loop appends to this list
         for node in ast.walk(ast.parse(path.read_bytes())):

@@ -431,7 +431,7 @@ class IndexesATable(Sound):
 
 
 class SquaresScores(Sound):
-    """The new scores are no product of the scores and a factor, but rescale_reads is not set."""
+    """The new scores are not the scores times a factor, but rescale_reads is not set."""
 
     card = card("squares_scores")
 
