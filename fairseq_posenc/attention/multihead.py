@@ -22,7 +22,7 @@ from .site_positions import SitePositions
 
 #: Long sentences are computed in blocks of queries, to save memory. The first two constants are the number of scores per block
 #: on a CPU and on an accelerator. Blocks are used if the batch has enough scores for _FEWEST_BLOCKS
-#: blocks, and each head has at least _LONG scores per sentence
+#: blocks, and each head has at least _LONG scores per sentence. On a CPU, the fused kernel of such sentences stores no scores
 _BLOCK_ON_CPU, _BLOCK, _FEWEST_BLOCKS, _LONG = 2**19, 2**25, 16, 2**18
 #: narrowest width of queries and keys that torch's memory-efficient kernel takes without padding
 _NARROWEST = 8
@@ -191,8 +191,11 @@ class Attention(nn.Module):
         if bias is not None and logits is not None and lacks_fused_gradient(q, bias):
             return plain_attention(q, k, v, logits, dropout, scale), None
         causal = causal and logits is None
+        missing = q.size(-1) - width
+        if missing and not dropout and q.size(2) * k.size(2) >= _LONG:
+            v = F.pad(v, (0, missing))  # torch's fused kernel for CPUs requires values of the width of queries
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)
-        return out, None
+        return out if out.size(-1) == width else out[..., :width], None
 
     def _added(self, content: Tensor | None, mask: AttentionMask, ctx: AttentionContext, q: Tensor) -> Tensor | None:
         """Return the sum of `content`, the bias, and -inf for masked keys, in the dtype of `q`.

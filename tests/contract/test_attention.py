@@ -207,3 +207,25 @@ def test_dropout_of_attention_reaches_a_kernel_of_its_own(case):
     torch.manual_seed(82)
     first = built.eval()(x, source, source, **asked)[0]
     close(built(x, source, source, **asked)[0], first, 0)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-9), (torch.bfloat16, 0.05)])
+@pytest.mark.parametrize("site, shorter", [("encoder", 0), ("encoder", 100), ("decoder", 0)])
+@pytest.mark.parametrize("spec", ["pope:start=uniform", "pope:fraction=0.5"])
+def test_wide_queries_of_long_sentences_need_no_tensor_of_scores(spec, site, shorter, dtype, tolerance):
+    """The queries of pope are wider than the values. Results and gradients equal those of the path with attention weights."""
+    torch.manual_seed(86)
+    built, found = posenc.build_attention(spec, 16, 2, site=site, max_positions=520).to(dtype), []
+    x = torch.randn(520, 2, 16, dtype=dtype)
+    padding = torch.arange(520) < torch.tensor([[shorter], [0]])
+    stored: dict[bool, list[int]] = {False: [], True: []}  # need_weights -> sizes of the tensors that the backward pass reads
+    for need_weights, sizes in stored.items():
+        built.zero_grad()
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x):
+            out, _ = built(x, x, x, key_padding_mask=padding if shorter else None, need_weights=need_weights)
+        out.square().sum().backward()
+        real = out[~padding.T]  # outputs at padding are undefined
+        found.append([real.detach(), *(p.grad / p.grad.abs().max() for p in built.parameters())])
+    for one, other in zip(*found):
+        close(one.double(), other.double(), tolerance)
+    assert max(stored[False]) < 2 * 2 * 520 * 520 <= max(stored[True])
