@@ -116,6 +116,10 @@ def test_the_last_of_a_folder_go_by_number(posenc, trained, tmp_path):
     assert status == 0 and "the mean of checkpoint2.pt, checkpoint3.pt" in printed
     status, printed, _ = posenc("average", tmp_path / "b.pt", trained, "--last", "2", "--by", "update")
     assert status == 0 and "the mean of checkpoint_3_9.pt, checkpoint_3_25.pt" in printed
+    status, _, error = posenc("average", tmp_path / "c.pt", trained / "checkpoint2.pt", "--by", "update")
+    assert status == 2 and error.strip() == (
+        "posenc: --by update: no effect without --last. Expected both. Add --last N, or remove --by."
+    )
 
 
 def test_a_score_says_that_its_model_is_an_average(posenc, trained, tmp_path):

@@ -11,7 +11,7 @@ from fairseq_posenc.host.checkpoints import read, repair
 from tests.checkpoints.files import write_checkpoint
 
 
-def test_the_newest_complete_checkpoint_replaces_an_incomplete_copy(tmp_path):
+def test_the_newest_complete_checkpoint_replaces_an_incomplete_copy(tmp_path, capsys):
     for name, updates in {"checkpoint_1_400.pt": 400, "checkpoint_best.pt": 200, "checkpoint_last.pt": 400}.items():
         write_checkpoint(tmp_path / name, tmp_path, updates=updates)
     whole = (tmp_path / "checkpoint_1_400.pt").read_bytes()
@@ -23,6 +23,10 @@ def test_the_newest_complete_checkpoint_replaces_an_incomplete_copy(tmp_path):
     (tmp_path / "checkpoint_last.pt").unlink()
     assert repair.repair(tmp_path) == 400
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole
+    assert capsys.readouterr().err == ""
+    (tmp_path / "checkpoint_best.pt").write_bytes(whole[: len(whole) // 2])
+    assert repair.repair(tmp_path) == 400
+    assert "checkpoint_best.pt: incomplete, and replaced by " in capsys.readouterr().err
 
 
 def test_nothing_is_left_where_nothing_is_complete(tmp_path):

@@ -137,9 +137,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of checkpoints to average, counted from the last checkpoint in the folder",
     )
-    parser.add_argument(
-        "--by", choices=_NAMES, default="epoch", help="checkpoints of epochs or of updates (default: %(default)s)"
-    )
+    parser.add_argument("--by", choices=_NAMES, help="with --last: checkpoints of epochs or of updates (default: epoch)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -158,10 +156,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _selected(args: argparse.Namespace) -> list[Path]:
     if args.last is None:
+        if args.by is not None:
+            raise PositionError(f"--by {args.by}: no effect without --last. Expected both. Add --last N, or remove --by.")
         folder = next((path for path in args.inputs if path.is_dir()), None)
         if folder is not None:
             raise PositionError(f"{folder}: this is a folder. Expected checkpoint files, or a folder together with --last N.")
         return args.inputs
     if len(args.inputs) != 1 or not args.inputs[0].is_dir():
         raise PositionError("--last: wrong arguments. Expected one folder of checkpoints.")
-    return newest(args.inputs[0], args.last, args.by)
+    return newest(args.inputs[0], args.last, args.by or "epoch")

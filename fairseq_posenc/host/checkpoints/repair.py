@@ -38,6 +38,8 @@ def repair(folder: Path) -> int:
     stale = {last} if updates.get(last) != updates[newest] else set()
     for file in stale | (updates.keys() - set(complete)):
         replace_file(file, lambda partial: shutil.copyfile(newest, partial))
+        if "best" in file.name:
+            print(f"{file}: incomplete, and replaced by {newest.name}, which may not be the best checkpoint.", file=sys.stderr)
     return updates[newest]
 
 

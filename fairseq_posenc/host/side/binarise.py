@@ -85,7 +85,7 @@ def binarise(
     subwords: str = "none",
     roots: str = "error",
     relations: Path | None = None,
-    min_count: int = 1,
+    min_count: int | None = None,
     workers: int = 1,
 ) -> None:
     """Convert the side files of all parts. If any line of any side file is wrong, no file is written."""
@@ -131,24 +131,28 @@ def _kinds(parts: Sequence[Part]) -> tuple[str, ...]:
 
 
 def _dictionary(
-    parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Path | None, min_count: int
+    parts: Sequence[Part], kinds: Sequence[str], folder: Path, given: Path | None, min_count: int | None
 ) -> Dictionary | None:
     """Return the dictionary of relation labels, or None if no side file contains labels.
 
     If `given` is set, the labels are read from this file. Otherwise, the labels are collected from the training data.
     If the data contains no training split, the labels are read from DATA/dict.relations.txt.
+    Raise PositionError for `min_count` if no labels are collected.
     """
     labelled = [kind for kind in LABELLED if kind in kinds]
-    if not labelled:
-        return None
     train = [part for part in parts if part.split.startswith("train")]
     old = folder / RELATIONS
     path = given or (old if not train else None)
+    if min_count is not None and (path is not None or not labelled):
+        reason = f"the labels are read from {path}" if labelled else "the side files contain no labels"
+        raise PositionError(f"--min-count {min_count}: no effect, because {reason}. Remove --min-count.")
+    if not labelled:
+        return None
     if path is None:
         dictionary = Dictionary()
         for label, count in sorted(_once(_labels(train, kind) for kind in labelled).items()):
             dictionary.add_symbol(label, count)
-        dictionary.finalize(threshold=min_count, padding_factor=1)
+        dictionary.finalize(threshold=min_count or 1, padding_factor=1)
     elif path.is_file():
         dictionary = load_relations(path)
     else:

@@ -171,7 +171,6 @@ def _configure_binarise(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--min-count",
         type=positive,
-        default=1,
         metavar="N",
         help="minimum frequency of a relation label in the training data. Labels with a lower frequency become "
         "unknown (default: 1)",

@@ -119,6 +119,12 @@ def test_relations_of_other_parts_have_the_numbers_of_train(corpus, reference, c
 def test_rare_relations_are_unknown(corpus, reference):
     made(corpus, reference, min_count=2)
     assert set(relations(corpus)) == {"det", "root"}  # all other labels belong to one word each
+    given = corpus.data / "dict.relations.txt"
+    with pytest.raises(PositionError, match=r"--min-count 2: no effect, because the labels are read from .*relations\.txt\."):
+        made(corpus, reference, min_count=2, relations=given)
+    unlabelled = corpus.write("valid", [("a", "a")], heads=["0"])
+    with pytest.raises(PositionError, match=r"--min-count 2: no effect, because the side files contain no labels\."):
+        made(corpus, unlabelled, min_count=2)
 
 
 def test_a_label_of_a_tree_and_of_its_edges_counts_once(corpus, capsys):
