@@ -318,6 +318,15 @@ def test_a_file_of_lengths_for_validation_with_bleu(fairseq, tmp_path):
     found = re.search(r"the file has 5 lengths\. Expected (\d+), one per sentence of valid", fairseq.run(*command).refusal())
     file.write_text("3\n" * int(found[1]))
     assert "bleu" in fairseq.run(*command).succeeded()
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    validation = ("fairseq-validate", fairseq.data, "--path", checkpoint, *TASK, "--cpu", "--batch-size", 8)
+    line = fairseq.run(*validation, "--valid-subset", "train", "--length-from", file).refusal()
+    assert f"--length-from: the file has {found[1]} lengths. Expected one per sentence of the data set" in line
+    # the file is for the validation set of the training run. Later commands do not read it
+    file.unlink()
+    assert "bleu" in fairseq.run(*validation, "--valid-subset", "valid").succeeded()
+    task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])[2]
+    assert (task.cfg.length_from, task.cfg.length_eos) == ("", "free")
 
 
 # --- noise ---

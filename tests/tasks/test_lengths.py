@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.sequence_generator import EnsembleModelWithAlignment
 
 import fairseq_posenc.host.plugin  # noqa: F401  (first, because it patches fairseq)
 from fairseq_posenc.core import Refusal
@@ -16,7 +17,7 @@ from fairseq_posenc.host.models.layers.length_predictor import LengthPredictor
 from fairseq_posenc.host.tasks.translation import PositionTranslation, PositionTranslationConfig
 from fairseq_posenc.testing import models
 
-PAD, END, A, LONG = 1, 2, 4, 5  # words of the dictionary. "a" has one character, "long@@" has four
+START, PAD, END, A, LONG = 0, 1, 2, 4, 5  # words of the dictionary. "a" has one character, "long@@" has four
 CRITERION = "posenc_label_smoothed_cross_entropy"
 
 
@@ -241,6 +242,17 @@ def test_a_predicted_length_and_a_prefix_are_refused(lengths, end):
     assert f"--length-from predictor: not supported with --prefix-size and --length-eos {end}" in line
     prefix = torch.tensor([[A, A]])
     assert lengths(length_from="predictor").ask(sample([A, A, END]), generator(), prefix) is prefix
+
+
+@pytest.mark.parametrize("end", ["free", "min", "exact"])
+def test_only_a_free_end_leaves_the_start_symbol_possible(lengths, end, monkeypatch):
+    """<s> is not printed. As a word, it would make the output shorter than the requested length."""
+    ensemble = LengthEnsemble([torch.nn.Module()], lengths(length_from="2", length_eos=end))
+    monkeypatch.setattr(EnsembleModelWithAlignment, "forward_decoder", lambda *args: (torch.zeros(1, 8), None))
+    asked = {"asked_length": [torch.tensor([2])], "last_step": [torch.tensor([9])]}
+    scores, _ = ensemble.forward_decoder(torch.tensor([[END]]), [asked], [{}])
+    hidden = {"free": [], "min": [START, END], "exact": [START, END]}[end]
+    assert scores.isinf()[0].nonzero().flatten().tolist() == hidden
 
 
 # --- noise ---

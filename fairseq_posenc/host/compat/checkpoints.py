@@ -21,6 +21,7 @@ from ... import registry
 from ...common.files import unreadable
 from ...core import SITES, PositionError
 from ..checkpoints.bounds import problem_of_archive, problem_of_state
+from ..generation.options import DECODING
 from .errors import first_line
 from .wrappers import wrapper
 
@@ -97,7 +98,20 @@ def _read(path, torch_load, *args, **kwargs) -> dict:
         _require_methods(state["model"])
     except PositionError as error:
         raise SystemExit(f"fairseq_posenc: {path}: cannot be loaded. {str(error)[:1].upper()}{str(error)[1:]}") from None
+    _forget_decoding(state)
     return state
+
+
+def _forget_decoding(state: dict) -> None:
+    """Reset the options of decoding that a training run used for --eval-bleu.
+
+    They are for the validation set of the training run, and they may name a file that is missing today. Every command that
+    decodes has these options itself. Commands and interfaces without these options decode with the default values.
+    """
+    task = (state.get("cfg") or {}).get("task")
+    options = vars(task) if isinstance(task, argparse.Namespace) else task
+    if isinstance(options, dict):
+        options.update({name: default for name, default in DECODING.items() if name in options})
 
 
 def _problem(state: Any) -> str | None:

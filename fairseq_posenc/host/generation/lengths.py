@@ -227,6 +227,12 @@ class OutputLengths:
                 raise Refusal(
                     "--length-from: a file is supported only by fairseq-generate. Expected source, predictor or a number."
                 )
+            last = int(sample["id"].max())
+            if last >= len(self.numbers):  # fairseq-validate with --eval-bleu can decode the training set
+                raise Refusal(
+                    f"--length-from: the file has {len(self.numbers)} lengths. Expected one per sentence of the data set, "
+                    f"which has at least {last + 1}."
+                )
             lengths = words.new_tensor([self.numbers[number] for number in sample["id"].tolist()])
         return self.scaled(lengths)
 
@@ -292,7 +298,7 @@ class LengthEnsemble(EnsembleModelWithAlignment):
     def __init__(self, models: list[Any], lengths: OutputLengths, least: int = 1):
         super().__init__(models)
         self.lengths, self.least = lengths, max(least, 1)
-        self.end = lengths.dictionaries[1].eos()
+        self.start, self.end = lengths.dictionaries[1].bos(), lengths.dictionaries[1].eos()
 
     def forward_encoder(self, net_input: dict[str, Any]) -> list[dict[str, list[Tensor]]]:
         known = {name: value for name, value in net_input.items() if name not in (_ASKED, _LAST_STEP, _SENTENCES)}
@@ -332,6 +338,7 @@ class LengthEnsemble(EnsembleModelWithAlignment):
         # in the last step, every sentence must end, so </s> is allowed
         early = (left > 0) & (encoder_outs[0][_LAST_STEP][0] > tokens.size(1) - 1)
         scores[early, self.end] = -torch.inf
+        scores[:, self.start] = -torch.inf  # <s> is not printed, so it must not count as a word
         if self.lengths.eos == "exact":
             ending = scores[:, self.end].clone()
             scores[left <= 0] = -torch.inf

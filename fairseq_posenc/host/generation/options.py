@@ -63,3 +63,12 @@ class SegmentConfig(FairseqDataclass):
             "metavar": "TOKEN",
         },
     )
+
+
+#: options of decoding and their default values. A training run reads them only for --eval-bleu
+DECODING = {
+    "length_from": OutputLengthConfig.length_from,
+    "length_ratio": OutputLengthConfig.length_ratio,
+    "length_eos": OutputLengthConfig.length_eos,
+    "segments_forced": SegmentConfig.segments_forced,
+}

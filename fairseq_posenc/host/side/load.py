@@ -16,7 +16,8 @@ from fairseq.data import ConcatDataset, Dictionary, indexed_dataset
 from torch import Tensor
 
 from ...common.files import read_text
-from ...core import PositionError, PositionMethod, Sentence
+from ...core import PositionError, PositionMethod, Refusal, Sentence
+from ...core.errors import require_option
 from ...data.side.files import WORDS, SideError
 from ...registry import method_class
 from ...registry.declarations import name_files, named_files
@@ -194,10 +195,12 @@ def _structure(seed: int | None) -> str:
 class FileInputs:
     """The side files of a task: the kinds that the models read, and the data folders.
 
-    If `random_structure` is given, it is the seed of the control experiment `Shuffled`.
+    If `random_structure` is given, it is the seed of the control experiment `Shuffled`. Raise Refusal for a negative seed.
     """
 
     def __init__(self, folders: Sequence[str], languages: tuple[str, str], random_structure: int | None = None):
+        least = random_structure is None or random_structure >= 0
+        require_option(least, "random_structure", random_structure, "a seed of at least 0")
         self.folders, self.languages, self.random_structure = [Path(folder) for folder in folders], languages, random_structure
         self.readers: list[Reader] = []
         self._told = False
@@ -262,6 +265,12 @@ class FileInputs:
                 "start-from and another --save-dir."
             )
 
+    def require_effect(self) -> None:
+        """Raise Refusal for --random-structure if no model reads side files."""
+        if self.random_structure is not None and not self.readers:
+            option = f"--random-structure {self.random_structure}"
+            raise Refusal(f"{option}: no effect, because the model reads no side files. Remove --random-structure.")
+
     def _depend_on(self, fact: str) -> bool:
         """Return whether the models of the task depend on a fact of `FACTS`."""
         if fact == "random_structure":
@@ -306,6 +315,10 @@ class FileInputs:
         path = folder / RELATIONS
         return load_relations(path) if os.path.lexists(path) else None
 
+    def parts(self, split: str, folder: Path, combine: bool = True) -> list[Path]:
+        """Return the path prefixes of a split in this folder (see `split_names`)."""
+        return split_names(folder, split, self.languages, combine)
+
     def maker(self, split: str, folder: Path, combine: bool, upsample_primary: int) -> FromFiles:
         """Return the function that computes the side inputs of a split.
 
@@ -314,7 +327,7 @@ class FileInputs:
         if "order" in self.kinds and not self._told:
             logger.warning("orders of %s are from %s", folder, self._order_source(folder))
             self._told = True
-        sentences: Any = sentences_of(split_names(folder, split, self.languages, combine), self.kinds, upsample_primary)
+        sentences: Any = sentences_of(self.parts(split, folder, combine), self.kinds, upsample_primary)
         if self.random_structure is not None:
             sentences = Shuffled(sentences, self.random_structure)
         return FromFiles(sentences, self.readers)

@@ -17,19 +17,11 @@ from ...common.option_types import read_as_written
 from ...core import PositionError, Refusal, SideInput
 from ...registry.architectures import TASK
 from ..generation.lengths import OutputLengths, with_smallest_remaining
-from ..generation.options import OutputLengthConfig, SegmentConfig
+from ..generation.options import DECODING, OutputLengthConfig, SegmentConfig
 from ..generation.segments import ForcedSegments
 from ..side.dataset import SideInputDataset
 from ..side.load import FileInputs
 from ..side.options import SideFileConfig
-
-#: options of decoding, which a training run reads only for --eval-bleu
-_DECODING = {
-    "length_from": OutputLengthConfig.length_from,
-    "length_ratio": OutputLengthConfig.length_ratio,
-    "length_eos": OutputLengthConfig.length_eos,
-    "segments_forced": SegmentConfig.segments_forced,
-}
 
 
 @dataclass
@@ -90,20 +82,27 @@ class PositionTranslation(TranslationTask):
                 "SIDE-TRUNC: --truncate-source: not supported with side files, which are for complete sentences. "
                 "Remove --truncate-source."
             )
+        self.files.require_effect()
+        folders = self.files.folders if split == self.cfg.train_subset else self.files.folders[:1]
+        folder = folders[(epoch - 1) % len(folders)]
+        if combine and self.cfg.upsample_primary < 1 and len(self.files.parts(split, folder)) > 1:
+            raise Refusal(
+                f"--upsample-primary {self.cfg.upsample_primary}: not supported for {split} and {split}1. Expected at least 1, "
+                f"the number of copies of {split}. Add --upsample-primary 1."
+            )
         super().load_dataset(split, epoch, combine, **kwargs)
         if split != self.cfg.train_subset or not self.cfg.eval_bleu:  # --eval-bleu decodes only the validation set
             self.lengths.require_lines(len(self.datasets[split]), split)
         if self.files.readers:
-            folders = self.files.folders if split == self.cfg.train_subset else self.files.folders[:1]
             with refusing():
-                maker = self.files.maker(split, folders[(epoch - 1) % len(folders)], combine, self.cfg.upsample_primary)
+                maker = self.files.maker(split, folder, combine, self.cfg.upsample_primary)
             self.datasets[split] = SideInputDataset(self.datasets[split], maker, self.side_inputs)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Prepare a training epoch. Raise Refusal for options of decoding if the training run decodes nothing."""
         super().begin_epoch(epoch, model)
         self.lengths.epoch = epoch
-        for name, default in _DECODING.items() if not self.cfg.eval_bleu else ():
+        for name, default in DECODING.items() if not self.cfg.eval_bleu else ():
             value, option = getattr(self.cfg, name), "--" + name.replace("_", "-")
             if str(value) != str(default):
                 raise Refusal(

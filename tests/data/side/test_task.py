@@ -143,6 +143,27 @@ def test_parts_of_the_training_data_are_combined(corpus, parts):
     assert [len(sentences[number].heads) for number in (0, 6, 12, 13)] == [6, 6, 5, 7]
 
 
+def test_several_parts_need_a_number_of_copies(corpus, parts):
+    """With fairseq's default value -1, stock fairseq ends with a traceback of NumPy."""
+    task = make(corpus, upsample_primary=-1)
+    model(task)
+    task.load_dataset("train")
+    task.load_dataset("test", combine=True)  # one part
+    with pytest.raises(Refusal, match=r"--upsample-primary -1: not supported for train and train1\..* --upsample-primary 1\."):
+        task.load_dataset("train", combine=True)
+
+
+def test_random_structure_needs_side_files_and_a_seed(corpus, parts):
+    task = make(corpus, random_structure=3)
+    model(task, "sinusoidal")
+    with pytest.raises(Refusal, match=r"--random-structure 3: no effect, because the model reads no side files"):
+        task.load_dataset("train")
+    model(task)
+    task.load_dataset("train")
+    with pytest.raises(Refusal, match=r"--random-structure -1: not allowed\. Expected a seed of at least 0\."):
+        make(corpus, random_structure=-1)
+
+
 def second(corpus):
     """Return a corpus with another data folder."""
     other = dataclasses.replace(corpus, data=corpus.data.with_name("second"), folder=corpus.folder / "more")
