@@ -77,7 +77,8 @@ def _made_of_each(words: Sequence[str], made: Sequence[str]) -> list[int]:
             best, counts = equal, set()
         if equal == best >= 0:
             counts.add(tuple(map(len, parts)))
-    if len(counts) == 1:
+    # MARK within a word makes additional words without letters, which another rule can explain by chance
+    if len(counts) == 1 and (MARK not in text or best == len(made)):
         return list(counts.pop())
     ambiguous = "the words of the subwords are ambiguous."
     other = f"the subwords belong to {len(made)} words, but the text has {len(words)}."

@@ -92,6 +92,11 @@ def test_a_binary_file_has_words_without_tokens(corpus, tmp_path):
             "▁ <unk> ▁ <unk> ▁ <unk>",
             "the words of the subwords are ambiguous. Word 1 contains the character U+200B, which SentencePiece may have",
         ),
+        (
+            "a▁ b\u200bc",  # identity makes an empty word of the mark. nmt_nfkc makes two words of the second word
+            "▁a ▁ ▁b\u200bc",
+            "the words of the subwords are ambiguous. Word 1 contains the character U+2581, which SentencePiece may have",
+        ),
         ("a\u0001", "", "the subwords belong to 0 words, but the text has 1. Word 1 contains the character U+0001,"),
     ],
 )
