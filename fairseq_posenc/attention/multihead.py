@@ -191,8 +191,8 @@ class Attention(nn.Module):
         if bias is not None and logits is not None and lacks_fused_gradient(q, bias):
             return plain_attention(q, k, v, logits, dropout, scale), None
         causal = causal and logits is None
-        missing = q.size(-1) - width
-        if missing and not dropout and q.size(2) * k.size(2) >= _LONG:
+        missing = q.size(-1) - v.size(-1)
+        if missing > 0 and not dropout and q.size(2) * k.size(2) >= _LONG:
             v = F.pad(v, (0, missing))  # torch's fused kernel for CPUs requires values of the width of queries
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=logits, dropout_p=dropout, is_causal=causal, scale=scale)
         return out if out.size(-1) == width else out[..., :width], None

@@ -85,10 +85,10 @@ class PositionTranslation(TranslationTask):
         self.files.require_effect()
         folders = self.files.folders if split == self.cfg.train_subset else self.files.folders[:1]
         folder = folders[(epoch - 1) % len(folders)]
-        if combine and self.cfg.upsample_primary < 1 and len(self.files.parts(split, folder)) > 1:
+        if combine and self.cfg.upsample_primary < 0 and len(self.files.parts(split, folder)) > 1:
             raise Refusal(
-                f"--upsample-primary {self.cfg.upsample_primary}: not supported for {split} and {split}1. Expected at least 1, "
-                f"the number of copies of {split}. Add --upsample-primary 1."
+                f"--upsample-primary {self.cfg.upsample_primary}: not supported for {split} and {split}1. Expected the "
+                f"number of copies of {split}. Add --upsample-primary 1."
             )
         super().load_dataset(split, epoch, combine, **kwargs)
         if split != self.cfg.train_subset or not self.cfg.eval_bleu:  # --eval-bleu decodes only the validation set
