@@ -3,11 +3,13 @@
 Other tests generate many tables of methods with equal true scores, and count the tables that show a difference.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from fairseq_posenc.evaluation.report import statistics
+from fairseq_posenc.evaluation.report import reproduction, statistics
 from fairseq_posenc.evaluation.report.sentences import SCORES
 from fairseq_posenc.evaluation.report.statistics import LOGIT, compare, holm, logit, pool, sentence_test
 from fairseq_posenc.evaluation.scoring.sentences import sacrebleu_metric
@@ -104,6 +106,18 @@ def test_the_interval_of_a_mean_contains_the_mean_on_the_logit_scale():
     assert tested.sum() == 4
     inside = (found.difference_low < found.difference) & (found.difference < found.difference_high)
     assert np.all(inside[tested])
+
+
+@pytest.mark.parametrize("limit", [0.0, 100.0])
+def test_the_intervals_of_a_row_at_a_limit_contain_its_score(limit):
+    """`logit` clips scores at 0.01 and 99.99."""
+    scores = table([61.0, 62.0, 63.0], [limit])
+    found = compare(scores, 0, pool(scores, LOGIT), LOGIT)
+    assert (found.low <= found.mean).all() and (found.mean <= found.high).all()
+    assert found.difference_low[1] <= found.difference[1] == limit - 62 <= found.difference_high[1]
+    spread = SimpleNamespace(deviation=0.05, degrees=2, scale=LOGIT)
+    low, high = reproduction._score_range(limit, spread, 3)
+    assert low <= limit <= high
 
 
 def test_rows_of_very_different_level_are_pooled_on_the_logit_scale():

@@ -220,7 +220,8 @@ def _score_range(value: float, spread, count: int) -> tuple[float | None, float 
     if spread.scale != statistics.LOGIT:
         return value - margin, value + margin
     middle = statistics.logit(np.array(value))
-    return tuple(float(100 * special.expit(middle + sign * margin)) for sign in (-1, 1))
+    low, high = (float(100 * special.expit(middle + sign * margin)) for sign in (-1, 1))
+    return min(low, value), max(high, value)  # `logit` limits scores near 0 and 100
 
 
 def _loss_range(value: float, groups: Sequence[Sequence[float]], count: int) -> tuple[float | None, float | None]:

@@ -165,6 +165,9 @@ def compare(
     d_low, d_high = (
         np.where(welch, distance + sign * margin, back(z[at] + distance + sign * margin) - back(z[at])) for sign in (-1, 1)
     )
+    # near 0 and 100, `logit` limits the scores, so that an interval could exclude its own estimate
+    low, high = np.minimum(low, mean), np.maximum(high, mean)
+    d_low, d_high = np.minimum(d_low, mean - mean[at]), np.maximum(d_high, mean - mean[at])
     test = np.where(np.isnan(p), "", np.where(welch, WELCH, PAIRED if paired else POOLED))
     return Comparison(n, mean, low, high, mean - mean[at], d_low, d_high, p, holm(p), test)
 
