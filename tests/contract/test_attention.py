@@ -213,7 +213,7 @@ def test_dropout_of_attention_reaches_a_kernel_of_its_own(case):
 @pytest.mark.parametrize("site, shorter", [("encoder", 0), ("encoder", 100), ("decoder", 0)])
 @pytest.mark.parametrize("spec", ["pope:start=uniform", "pope:fraction=0.5"])
 def test_wide_queries_of_long_sentences_need_no_tensor_of_scores(spec, site, shorter, dtype, tolerance):
-    """The queries of pope are wider than the values. Results and gradients equal those of the path with attention weights."""
+    """The queries of pope are wider than the values. Outputs and gradients are equal with and without need_weights."""
     torch.manual_seed(86)
     built, found = posenc.build_attention(spec, 16, 2, site=site, max_positions=520).to(dtype), []
     x = torch.randn(520, 2, 16, dtype=dtype)

@@ -296,6 +296,14 @@ def test_the_page_has_the_differences_on_captions(folder):
         assert len({row["seeds"] for row in csv.DictReader(file)}) == 1  # all rows have the same seeds
 
 
+def test_every_row_of_more_captions_has_a_higher_mean():
+    assert "Every other method has a higher mean than `sinusoidal` on all test sets" in " ".join(page().split())
+    with (ROOT / "results" / "multi30k_en-de" / "more_methods" / "report.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["method"] != "sinusoidal"]
+    differences = [float(row[name]) for row in rows for name in row if name.endswith("_difference")]
+    assert len(differences) == 6 * len(rows) == 60 and min(differences) > 0
+
+
 def test_the_page_has_the_speed_on_a_gpu():
     folder, text = ROOT / "results" / "bench", " ".join(page().split())
     rows = json.loads((folder / "nvidia_h100" / "bench.json").read_text(encoding="utf-8"))["rows"]
