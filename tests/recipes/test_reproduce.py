@@ -14,11 +14,14 @@ import subprocess
 import pytest
 
 from fairseq_posenc.cli import main
-from fairseq_posenc.evaluation.report.reproduction import recipe_arguments
+from fairseq_posenc.evaluation.report.records import SeedVariance
+from fairseq_posenc.evaluation.report.reproduction import compare, recipe_arguments
 from fairseq_posenc.evaluation.scoring import archive
+from fairseq_posenc.evaluation.scoring.record import Record
 from fairseq_posenc.host.checkpoints import read
 from fairseq_posenc.registry.spec import sites_of
 from tests.recipes.process import ROOT, environment, programs
+from tests.report.runs import run as made_up
 
 FOLDERS = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("results/**/recipe"))
 RUN = "results/multi30k_en-de/tiny/t5/seed1"
@@ -168,6 +171,36 @@ def test_a_score_that_another_seed_would_not_have(committed, capsys):
     committed(parts=content["parts"])
     assert verify() == 1
     assert capsys.readouterr().out.endswith(f"Further away than another seed would be: {part} BLEU.\n")
+
+
+def test_a_repetition_may_have_more_test_sets_and_metrics(committed, capsys):
+    content = committed()
+    (part,) = content["parts"]
+    scores = {
+        **content["parts"][part],
+        "others": {"ter": {"metric": "nrefs:1|case:lc", "score": 60.0, "smaller_is_better": True, "statistics": "x"}},
+    }
+    committed(parts={part: scores, "web": content["parts"][part]})
+    assert verify() == 0
+    assert capsys.readouterr().out.endswith("The repetition has exactly the committed numbers.\n")
+
+
+def test_requested_lengths_are_not_a_repetition(committed, capsys):
+    content = committed()
+    (part,) = content["parts"]
+    asked = {"source": "reference", "ratio": 1.0, "unit": "token", "end": "free"}
+    committed(parts={part: {**content["parts"][part], "asked": asked}})
+    assert verify() == 1
+    assert "Not a repetition: " in capsys.readouterr().out
+
+
+def test_the_range_of_a_score_is_at_most_100():
+    contents = [made_up("t5", seed) for seed in (1, 2, 3)]
+    for content, score in zip(contents, (99.0, 85.0, 92.0)):
+        content["parts"]["test"]["bleu"] = score
+    records = [Record.model_validate_json(json.dumps(content)) for content in contents]
+    bleu = compare(records, records[0], records[0], SeedVariance())[0]
+    assert bleu.name == "test BLEU" and 0 < bleu.low < 90 and bleu.high == 100
 
 
 def test_another_experiment_is_not_a_repetition(committed, capsys):

@@ -123,7 +123,8 @@ def _verify(args: argparse.Namespace, records: list[Record], committed: Record) 
     found = _repetition(args.repetition, committed)
     variance = read_seed_variance(args.seed_variance) if args.seed_variance else SeedVariance()
     require_comparable(records)
-    own, other = ({name: value for c in conditions(r).values() for name, value in c.items()} for r in (committed, found))
+    both = (committed, _with_scores_of(found, committed))
+    own, other = ({name: value for group in conditions(r).values() for name, value in group.items()} for r in both)
     own["parameters"], other["parameters"] = committed.parameters, found.parameters
     unequal = differing(own, other)
     versions = [name for name in unequal if name.startswith("versions.")]
@@ -182,6 +183,15 @@ def _repetition(folder: Path, committed: Record) -> Record:
     return same[0]
 
 
+def _with_scores_of(found: Record, committed: Record) -> Record:
+    """Return the repetition without the test sets and metrics with which the committed run was not scored."""
+    parts = {part: scores for part, scores in found.parts.items() if part in committed.parts}
+    for part, scores in parts.items():
+        others = {name: other for name, other in scores.others.items() if name in committed.parts[part].others}
+        parts[part] = scores.model_copy(update={"others": others})
+    return found.model_copy(update={"parts": parts})
+
+
 def compare(records: list[Record], committed: Record, found: Record, variance) -> list[Number]:
     """Return BLEU, chrF and the last validation loss of both runs, each with the range that is expected for another seed.
 
@@ -218,7 +228,7 @@ def _score_range(value: float, spread, count: int) -> tuple[float | None, float 
         return None, None
     margin = _margin(spread.deviation, spread.degrees, count)
     if spread.scale != statistics.LOGIT:
-        return value - margin, value + margin
+        return max(0.0, value - margin), min(100.0, value + margin)
     middle = statistics.logit(np.array(value))
     low, high = (float(100 * special.expit(middle + sign * margin)) for sign in (-1, 1))
     return min(low, value), max(high, value)  # `logit` limits scores near 0 and 100
