@@ -336,6 +336,22 @@ def test_a_file_without_scores_of_this_task_is_named(posenc, write, tmp_path, co
     assert "my runs" not in pooled_note(table)
 
 
+def test_a_folder_with_runs_of_the_table_is_not_named(posenc, write, study):
+    table = as_json(posenc, write(*(known := seeds([0.3, 0.31, 0.32]))), "--seed-variance", study(*known))
+    assert not any("has no run of this task" in note for note in table["notes"])
+
+
+def test_rows_that_all_know_the_lengths_of_a_test_set_that_the_baseline_lacks(posenc, write):
+    """The rows have the same inputs on this test set, so the best of them is marked."""
+    asked = {"source": "reference", "ratio": 1.0, "unit": "token", "end": "free"}
+    rows = [*seeds([0.2, 0.22, 0.21], "ldpe"), *seeds([0.215, 0.2, 0.225], "lrpe"), *seeds([0.3, 0.31, 0.32], "none")]
+    for row in rows[:6]:
+        row["parts"]["web"] = {**row["parts"]["test"], "asked": asked}
+    table = as_json(posenc, write(*rows), "--baseline", "none")
+    ranks = [found["rank"] for row in table["rows"] if (found := row["scores"]["web"]["bleu"])]
+    assert sorted(ranks) == ["best", "not distinguishable from the best"]
+
+
 def test_rows_far_apart_are_pooled_on_the_logit_scale(posenc, write):
     table = as_json(posenc, write(*seeds([0.2, 0.22, 0.21]), *seeds([0.7, 0.71, 0.72], "none"), runs.run("rope", rate=0.4)))
     assert re.search(r"standard deviation 0\.\d\d logit\(BLEU/100\), 4 degrees of freedom, Bartlett p = ", pooled_note(table))

@@ -287,7 +287,12 @@ def make_report(
         )
     baseline = _baseline(rows, options.baseline)
     _require_equal_lengths(rows, parts)
-    runs = {part: _others(variance, records, part) for part in parts}
+    of_task = {part: _of_task(variance, records, part) for part in parts}
+    taken = {(identity(record), record.seed) for record in records}
+    runs = {
+        part: {path: run for path, run in found.items() if (identity(run), run.seed) not in taken}
+        for part, found in of_task.items()
+    }
     elsewhere = {
         (part, metric): _with_scores(runs[part], variance, part, metric) for part in parts for metric in _metrics(records, part)
     }
@@ -298,7 +303,7 @@ def make_report(
     if options.order == "score":
         scores = columns[parts[0], next(iter(METRICS))].scores
         rows = sorted(rows, key=lambda row: -scores[row.name].values.mean if row.name in scores else np.inf)
-    unused = bool(variance.source) and not any(elsewhere.values())
+    unused = bool(variance.source) and not any(of_task.values()) and not any(elsewhere.values())
     report = Report(rows, parts, columns, baseline.name, options, _by_row(published, rows), {}, {}, variance.source, unused)
     for part in parts if options.sentences else ():
         if lengths := _lengths(rows, part):
@@ -375,15 +380,10 @@ def _only_method(specs: Mapping[str, str]) -> str | None:
 # --- scores over seeds ---
 
 
-def _others(variance: SeedVariance, records: list[Record], part: str) -> dict[Path, Record]:
-    """Return the runs of --seed-variance that have the same task as the table, and are not in the table."""
+def _of_task(variance: SeedVariance, records: list[Record], part: str) -> dict[Path, Record]:
+    """Return the runs of --seed-variance that have the same task as the table. Some of them can also be in the table."""
     wanted = {name: settings for record in reversed(records) for name, settings in conditions(record).items()}
-    taken = {(identity(record), record.seed) for record in records}
-    return {
-        path: run
-        for path, run in variance.records.items()
-        if (identity(run), run.seed) not in taken and same_task(run, wanted, part)
-    }
+    return {path: run for path, run in variance.records.items() if same_task(run, wanted, part)}
 
 
 #: (name, key, scores) of each row of --seed-variance. If --seed-variance is a folder of runs, the key is (identity, versions).
@@ -429,8 +429,9 @@ def _column(rows: list[Row], part: str, metric: str, baseline: Row, elsewhere: _
     scores = _matrix([[values.by_seed.get(seed, np.nan) for seed in seeds] for _, values in run])
     scale = statistics.choose_scale(np.nanmean(scores, -1)) if percent else statistics.POINTS
     spread, known = _spread(run, scores, elsewhere, scale, percent)
-    inputs = baseline.read_from_references(part)
-    alike = np.array([row.read_from_references(part) == inputs for row, _ in run])
+    read = [row.read_from_references(part) for row, _ in run]
+    inputs = baseline.read_from_references(part) if baseline.score(part, metric) else max(read, key=read.count)
+    alike = np.array([own == inputs for own in read])
     order = sorted(range(len(run)), key=lambda i: (not alike[i], run[i][1].mean if smaller else -run[i][1].mean))
     ranked = order[: max(alike.sum(), 1)]
     best = ranked[0]
