@@ -98,6 +98,7 @@ def test_special_characters_are_escaped():
     block = Table("50% & more", ["method"], [["a_b|c"], ["-1.0"]])
     assert r"\caption{50\% \& more.}" in latex([block], []) and r"a\_b\textbar{}c \\" in latex([block], [])
     assert r"a_b\|c" in markdown([block], [])
+    assert "-{}-length-noise" in latex([Table("--length-noise", ["method"], [["t5"]])], [])  # LaTeX prints -- as a dash
 
 
 class Page(HTMLParser):

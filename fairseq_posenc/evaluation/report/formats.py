@@ -130,7 +130,8 @@ def latex(tables: Sequence[Table], notes: Sequence[str], name: str = "report") -
 
 
 def _latex(text: str) -> str:
-    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text.translate(_LATEX))  # a hyphen before a number becomes a minus sign
+    separate = re.sub("-(?=-)", "-{}", text.translate(_LATEX))  # otherwise LaTeX prints -- as a dash
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", separate)  # a hyphen before a number becomes a minus sign
 
 
 # --- HTML ---
