@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 
 import pytest
 
@@ -121,6 +122,13 @@ def test_tables_on_the_screen(runs, capsys):
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in first.splitlines() if line.startswith("|")]
     assert cells[0] == ["decoder", "0.8 reference", "reference"]
     assert cells[2:] == [["ldpe", "0.00", "0.00"], ["sinusoidal", "3.00", "3.00"], ["lrpe, noise 4", "1.00", "1.00"]]
+
+
+def test_a_run_in_two_folders_counts_once(runs, tmp_path, capsys):
+    folder = runs(record("ldpe", 0))
+    shutil.copytree(folder, tmp_path / "copy")
+    assert main(["report", str(folder), str(tmp_path / "copy"), "--view", "lengths"]) == 0
+    assert capsys.readouterr().out.split("##")[1].count("ldpe") == 1
 
 
 def test_rows_that_differ_in_a_setting_or_in_the_test_set(runs, capsys):

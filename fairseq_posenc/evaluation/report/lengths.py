@@ -102,21 +102,24 @@ class Decoding:
 def load(folders: list[Path]) -> list[Decoding]:
     """Return all decodings with requested lengths, from the runs below these folders.
 
-    The order is the order of the folders, and within each folder the order of the paths.
+    The order is the order of the folders, and within each folder the order of the paths. Copies of a run count once.
 
     Raises:
         PositionError: No run has requested lengths. Two runs differ in their data or their settings, except in --length-noise,
             or in the unit of the lengths. Two runs have the same name.
     """
     from ..scoring.archive import find
-    from ..scoring.record import FILE
+    from ..scoring.record import FILE, same_content
     from .records import require_comparable
 
     runs = {path: record for folder in folders for path, record in find(folder).items()}
     if not runs:
         listed = shorten(", ".join(map(str, folders)))
         raise PositionError(f"{listed}: no {FILE} in this folder. Expected a scored run. Run posenc score first.")
-    records = list(runs.values())
+    records: list[Record] = []
+    for record in runs.values():
+        if not any(same_content(record, earlier) for earlier in records):  # a run can be in two folders
+            records.append(record)
     found = [decoding for record in records for decoding in _decodings(record, records)]
     if not found:
         raise PositionError(
