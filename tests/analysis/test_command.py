@@ -358,6 +358,15 @@ def test_lengths(posenc, scored, tmp_path):
     files(out, "lengths")
 
 
+def test_lengths_of_test_sets_in_another_order(posenc, scored, tmp_path):
+    for folder, names in zip(scored, (["test", "web"], ["web", "test"])):
+        content = json.loads((folder / "score.json").read_text())
+        content["parts"] = {name: content["parts"]["test"] for name in names}
+        (folder / "score.json").write_text(json.dumps(content))
+    status, printed, _ = posenc("analyse", "lengths", *scored, "--output", tmp_path / "out")
+    assert status == 0 and "BLEU of the test sets test, web combined" in printed
+
+
 def test_lengths_of_wrong_input(refusal, scored):
     assert "no test set dev. Expected test." in refusal("analyse", "lengths", *scored, "--parts", "dev")
     assert "--baseline t5: no such run. Expected one of none, rope." in refusal("analyse", "lengths", *scored, "--baseline", "t5")

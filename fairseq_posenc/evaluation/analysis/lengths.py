@@ -51,8 +51,11 @@ def select(statistics: SentenceStatistics, first: int, last: int | None) -> Sent
     return SentenceStatistics(*pick)
 
 
-def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], SentenceStatistics]:
-    """Return the record of a run, the names of its selected test sets, and the concatenated statistics of these test sets."""
+def _load(path: Path, parts: Sequence[str] | None, order: Sequence[str] = ()) -> tuple[Record, list[str], SentenceStatistics]:
+    """Return the record of a run, the names of its selected test sets, and the concatenated statistics of these test sets.
+
+    Without selected test sets, the test sets in `order` are first, in this order.
+    """
     if not path.exists():
         raise PositionError(f"{path}: no such file or folder. Expected a scored run, or a checkpoint of a scored run.")
     file = (path if path.is_dir() else path.parent) / FILE
@@ -61,7 +64,7 @@ def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], S
     record = read(file)
     if record.unfinished:
         raise PositionError(f"{path}: the training did not end. Expected a run that has ended. Continue it, or leave it out.")
-    names = list(parts or record.parts)
+    names = list(parts or sorted(record.parts, key=lambda name: order.index(name) if name in order else len(order)))
     rows: list[list] = [[], [], []]
     for name in names:
         if name not in record.parts:
@@ -87,7 +90,8 @@ def _load(path: Path, parts: Sequence[str] | None) -> tuple[Record, list[str], S
 
 def analyse(args: argparse.Namespace) -> Result:
     random_seed()  # check SACREBLEU_SEED before the long computation, because a wrong seed raises an error
-    loaded = [_load(path, args.parts) for path in args.runs]
+    first = _load(args.runs[0], args.parts)
+    loaded = [first, *(_load(path, args.parts, order=first[1]) for path in args.runs[1:])]
     titles = _titles([record for record, _, _ in loaded], args.runs)
     runs = {title: statistics for title, (_, _, statistics) in zip(titles, loaded)}
     _require_same_sentences(loaded, titles)
