@@ -115,8 +115,9 @@ def _context(positions: SitePositions, length: int, layer: int, content: Content
     dims, at = positions.dims, Positions.counted(0, length)
     tokens = torch.full((1, length), dims.padding_idx + 1)
     if "</s>" in dims.words:
-        separator = dims.words.get("<sep>", dims.words["</s>"])
-        tokens.fill_(dims.words["</s>"] + 1)[:, _SEGMENT - 1 :: _SEGMENT] = separator
+        tokens.fill_(dims.words["</s>"] + 1)
+        if any(method.card.documents for method in positions.methods):
+            tokens[:, _SEGMENT - 1 :: _SEGMENT] = dims.words.get("<sep>", dims.words["</s>"])
     sentence = examples.random_sentence(range(length), dims.relations or examples.RELATIONS)
     side = examples.side_inputs(positions.methods, [sentence], length)
     ctx = AttentionContext(

@@ -84,7 +84,7 @@ def analyse(args: argparse.Namespace) -> Result:
     if args.length < _FEWEST:
         raise PositionError(f"--length {args.length}: too short for {_FOLDS} folds. Expected at least {_FEWEST}.")
     runs, rows, found = Runs(args.runs, args.data), [], {}
-    for run in runs.measured(rows, 4):
+    for run in runs.measured(rows, 4, site=args.site):
         runs.progress.show(f"vectors: {run.title}")
         vectors = vectors_of(run, args.site, args.length)
         if vectors is None:
@@ -101,13 +101,15 @@ def analyse(args: argparse.Namespace) -> Result:
         )
     head = ["method", "positions", "cosine of neighbours", "absolute error", "order error"]
     notes = [
-        f"The vectors are the input of the {args.site}, with zero vectors as word embeddings, before layer normalization.",
+        f"The vectors are the input of the {args.site} before layer normalization. The word embeddings are zero, or one for "
+        "methods that multiply them.",
         "'-': the method adds no vectors to the embeddings.",
         "absolute error: mean distance, in positions, between a position and the rounded prediction of a linear regression, with "
         "five-fold cross-validation.",
         "order error: share of wrong predictions of a logistic regression on the vectors of two positions, for "
-        f"{_PAIRS} random pairs and the same folds. The regression has an L2 penalty, so the error also depends on the size of "
-        "the vectors.",
+        f"{_PAIRS} random pairs, with five-fold cross-validation over the pairs. With few positions, pairs for training and "
+        "pairs for testing contain the same positions, so the error is smaller. The regression has an L2 penalty, so the error "
+        "also depends on the size of the vectors.",
         "Learned vectors of positions that do not occur in training have initial values.",
     ]
     notes += runs.notes()
