@@ -19,6 +19,7 @@ from ..report.statistics import ALPHA, holm
 from ..scoring.record import FILE, Record, read
 from ..scoring.sentences import SentenceStatistics, corpus_score
 from .results import Result
+from .runs import scored_checkpoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,10 +59,16 @@ def _load(path: Path, parts: Sequence[str] | None, order: Sequence[str] = ()) ->
     """
     if not path.exists():
         raise PositionError(f"{path}: no such file or folder. Expected a scored run, or a checkpoint of a scored run.")
-    file = (path if path.is_dir() else path.parent) / FILE
+    folder = path if path.is_dir() else path.parent
+    file = folder / FILE
     if not file.is_file():
         raise PositionError(f"{path}: {FILE} is missing. Expected a scored run. Run posenc score {path} PART=REFERENCE.")
     record = read(file)
+    scored = scored_checkpoint(folder)
+    if path.is_file() and scored is not None and scored.name != path.name:
+        raise PositionError(
+            f"{path}: not the scored checkpoint. {FILE} has the scores of {scored.name}. Expected this checkpoint. Name {folder}."
+        )
     if record.unfinished:
         raise PositionError(f"{path}: the training did not end. Expected a run that has ended. Continue it, or leave it out.")
     names = list(parts or sorted(record.parts, key=lambda name: order.index(name) if name in order else len(order)))
@@ -90,6 +97,9 @@ def _load(path: Path, parts: Sequence[str] | None, order: Sequence[str] = ()) ->
 
 def analyse(args: argparse.Namespace) -> Result:
     random_seed()  # check SACREBLEU_SEED before the long computation, because a wrong seed raises an error
+    folders = [path if path.is_dir() else path.parent for path in args.runs]
+    if twice := [folder for number, folder in enumerate(folders) if folder in folders[:number]]:
+        raise PositionError(f"{twice[0]}: given twice. Expected each run once. Remove one of the two.")
     first = _load(args.runs[0], args.parts)
     loaded = [first, *(_load(path, args.parts, order=first[1]) for path in args.runs[1:])]
     titles = _titles([record for record, _, _ in loaded], args.runs)
