@@ -67,9 +67,8 @@ def data(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def runs(data, tmp_path_factory):
-    """Write one folder with an untrained model per spec. Return a dictionary: spec of the encoder -> folder."""
+def write_run(folder: Path, data: Path, arch: str, *extra: str) -> Path:
+    """Write the checkpoint of an untrained model, and return the folder."""
     import torch
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -77,17 +76,35 @@ def runs(data, tmp_path_factory):
 
     import fairseq_posenc.host.plugin  # noqa: F401  (registers the architectures)
 
+    command = [str(data), "-s", "fw", "-t", "bw", "--arch", arch, *TINY.split(), *extra]
+    config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), command))
+    torch.manual_seed(1)
+    model = tasks.setup_task(config.task).build_model(config.model)
+    state = {"args": None, "cfg": OmegaConf.to_container(config, resolve=True, enum_to_str=True)}
+    history = {"criterion_name": "c", "optimizer_name": "o", "lr_scheduler_state": {}, "num_updates": 1}
+    state |= {"model": model.state_dict(), "optimizer_history": [history], "task_state": {}}
+    torch.save({**state, "extra_state": {"train_iterator": {"epoch": 1}}}, folder / "checkpoint_last.pt")
+    return folder
+
+
+def options_of(encoder: str, decoder: str = "none") -> list[str]:
+    return f"--encoder-position {encoder} --decoder-position {decoder} --cross-position none".split()
+
+
+@pytest.fixture(scope="session")
+def runs(data, tmp_path_factory):
+    """Write one folder with an untrained model per spec. Return a dictionary: spec of the encoder -> folder."""
     found = {}
-    for spec in ("none", "sinusoidal", "t5", "gaussian", "disan", "window:width=4"):
-        folder = found[spec] = tmp_path_factory.mktemp(spec.partition(":")[0])
+    for spec in ("none", "sinusoidal", "t5", "gaussian", "disan", "window:width=4", "complex"):
         decoder = spec if spec in ("sinusoidal", "t5") else "none"
-        specs = f"--encoder-position {spec} --decoder-position {decoder} --cross-position none"
-        command = [str(data), "-s", "fw", "-t", "bw", "--arch", "posenc_transformer", *specs.split(), *TINY.split()]
-        config = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), command))
-        torch.manual_seed(1)
-        model = tasks.setup_task(config.task).build_model(config.model)
-        state = {"args": None, "cfg": OmegaConf.to_container(config, resolve=True, enum_to_str=True)}
-        history = {"criterion_name": "c", "optimizer_name": "o", "lr_scheduler_state": {}, "num_updates": 1}
-        state |= {"model": model.state_dict(), "optimizer_history": [history], "task_state": {}}
-        torch.save({**state, "extra_state": {"train_iterator": {"epoch": 1}}}, folder / "checkpoint_last.pt")
+        folder = tmp_path_factory.mktemp(spec.partition(":")[0])
+        found[spec] = write_run(folder, data, "posenc_transformer", *options_of(spec, decoder))
     return found
+
+
+@pytest.fixture(scope="session")
+def other_models(data, tmp_path_factory):
+    """Write one folder with an untrained model per architecture. Return a dictionary: architecture -> folder."""
+    parallel = ["--task", "posenc_nat_translation", "--criterion", "posenc_nat_loss"]
+    extra = {"posenc_complex_transformer": options_of("complex"), "posenc_pnat": parallel}
+    return {arch: write_run(tmp_path_factory.mktemp(arch), data, arch, *given) for arch, given in extra.items()}

@@ -11,7 +11,9 @@ import torch
 
 from fairseq_posenc.evaluation.analysis import identical, lengths, moved, reordering
 from fairseq_posenc.evaluation.analysis.command import ANALYSES
-from fairseq_posenc.evaluation.analysis.runs import Runs
+from fairseq_posenc.evaluation.analysis.runs import Runs, batch_of, pairs
+from fairseq_posenc.evaluation.analysis.vectors import similarity, vectors_of
+from tests.analysis.conftest import options_of, write_run
 
 
 def table(path):
@@ -80,7 +82,52 @@ def test_no_hypothesis_matches_an_unknown_word_of_a_reference(runs):
     translator = moved.Translator(run, 1)
     unknown = torch.tensor([run.words.unk()])
     texts = translator.text(unknown), translator.text(unknown, reference=True)
-    assert texts[0] == "<unk>" and moved._bleu([texts[0]] * 9, [f"{texts[1]} {texts[1]}"] * 9) == 0
+    assert texts[0] == "<unk>" and moved._bleu([texts[0]] * 9, [f"{texts[1]} {texts[1]}"] * 9, None) == 0
+
+
+def test_bleu_of_text_without_spaces():
+    hypotheses, references = ["我喜欢猫和狗以及鸟儿"] * 9, ["我喜欢猫和狗以及鱼儿"] * 9
+    assert moved._bleu(hypotheses, references, None) == 0 and moved._bleu(hypotheses, references, "zh") > 50
+
+
+def test_the_tokenizer_is_an_option_of_moved_words(posenc, runs):
+    status, out, _ = posenc("analyse", "moved", runs["none"], "--beam", 2, "--tokenize", "char")
+    assert status == 0 and "BLEU is computed by sacreBLEU with the tokenizer char on words, with beam 2." in out
+
+
+def test_sentences_of_a_non_autoregressive_model_begin_with_a_symbol_that_is_no_word(posenc, runs, other_models):
+    (run,) = Runs([other_models["posenc_pnat"]])
+    (plain,) = Runs([runs["none"]])
+    both = pairs(run, "test")
+    assert both == pairs(plain, "test")
+    assert batch_of([both[0][0]], run).tolist() == [[run.words.bos(), *both[0][0], run.words.eos()]]
+    status, out, _ = posenc("analyse", "moved", runs["none"], other_models["posenc_pnat"])
+    assert status == 0 and "60 sentences" in out and "with beam 4 or 1." in out
+    training = ["--updates", 2, "--every", 2, "--batch", 8]
+    assert posenc("analyse", "reordering", runs["none"], other_models["posenc_pnat"], *training)[0] == 0
+    found = reordering.detector(run, "frozen", 1)
+    tokens, lengths = reordering._tensors(run, [reordering.Instance([5, 6, 7, 8, 9], 0, 2)])
+    assert [logits.shape for logits in found(tokens, lengths)] == [(1, 6)] * 2  # five words and </s>
+
+
+def test_a_complex_model_is_analysed_as_it_attends(posenc, other_models):
+    """Scores of a complex model are moduli, so none is negative."""
+    folder = other_models["posenc_complex_transformer"]
+    (run,) = Runs([folder])
+    found = identical.probe(run, identical.frequent_words(run, 2), 10)
+    assert (found.scores > 0).all()
+    assert posenc("analyse", "reordering", folder, "--updates", 2, "--every", 2, "--batch", 8)[0] == 0
+
+
+def test_vectors_are_those_of_one_word(runs):
+    """The frequencies of `complex` depend on the word. Without dependence on words, cosines of neighbours are almost equal."""
+    (run,) = Runs([runs["complex"]])
+    vectors = vectors_of(run, "encoder", 40)
+    run.model.encoder.position.methods[0].load_state_dict(
+        {name: torch.rand_like(value) for name, value in run.model.encoder.position.methods[0].state_dict().items()}
+    )
+    alike = similarity(vectors_of(run, "encoder", 40)).diagonal(1)
+    assert vectors.shape == (40, 16) and alike.max() - alike.min() < 1e-4
 
 
 @pytest.mark.parametrize("mode", ["frozen", "scratch"])
@@ -102,6 +149,16 @@ def test_a_frozen_encoder_stays_and_a_new_one_learns(runs):
     assert learned and not any("embed_tokens" in name for name in learned)
     assert new.encoder.embed_tokens.weight.equal(given["embed_tokens.weight"])
     assert not new.encoder.layers[0].fc1.weight.equal(given["layers.0.fc1.weight"])
+
+
+def test_a_new_encoder_learns_what_the_model_learns_and_reads_words_in_their_order(data, tmp_path):
+    extra = "--encoder-position learned --decoder-position none --cross-position none --encoder-freeze-position"
+    folder = write_run(tmp_path, data, "posenc_transformer", *extra.split(), "--encoder-shuffle-words", "1.0")
+    (run,) = Runs([folder])
+    new = reordering.detector(run, "scratch", 2)
+    fixed = {name for name, parameter in run.model.encoder.named_parameters() if not parameter.requires_grad}
+    new_fixed = {name for name, parameter in new.encoder.named_parameters() if not parameter.requires_grad}
+    assert fixed and new_fixed == fixed | {"embed_tokens.weight"} and new.encoder.shuffle is None
 
 
 @pytest.mark.slow
@@ -141,7 +198,7 @@ def test_a_moved_word_is_learned_where_states_show_it(runs):
     (run,) = Runs([runs["none"]])
     run = replace(run, title="plain", task=type("Task", (), {"source_dictionary": Words}))
     torch.manual_seed(1)
-    found = reordering.Detector(Plain(), True)
+    found = reordering.Detector(Plain(), 48, 0, frozen=True)
     from fairseq_posenc.common.progress import Progress
 
     args = argparse.Namespace(lr=0.01, mode="frozen", seed=1, updates=300, every=100, batch=32, min_distance=2)
@@ -209,7 +266,9 @@ def with_side_inputs(runs, tmp_path, monkeypatch):
     def with_side_input(path, data):
         model, settings, task = load(path, data)
         if path.parent == folder:
-            model.encoder.side_inputs = {"depth": None}
+            model.encoder.side_inputs = side_inputs = {"depth": None}
+            positions = model.encoder.position
+            positions.__class__ = type("Reading", (type(positions),), {"side_inputs": side_inputs})
         return model, settings, task
 
     monkeypatch.setattr(loading, "load_with_task", with_side_input)
@@ -223,6 +282,14 @@ def test_a_run_with_side_inputs_has_an_empty_row_and_does_not_stop_the_others(po
     assert status == 0 and "t5 reads side inputs, which this analysis does not have: not measured" in out
     ((first, *cells),) = [line.split() for line in out.splitlines() if line.startswith("t5 ") and "reads" not in line][:1]
     assert first == "t5" and set(cells) == {"-"}
+
+
+@pytest.mark.parametrize("name", ["vectors", "identical", "reordering"])
+def test_an_analysis_of_the_encoder_needs_no_side_inputs_of_the_decoder(posenc, data, tmp_path, name):
+    extra = [*options_of("sinusoidal", "ldpe"), "--task", "posenc_translation"]
+    folder = write_run(tmp_path, data, "posenc_transformer", *extra)
+    status, out, _ = posenc("analyse", name, folder, *SMALL[name][0])
+    assert status == 0 and "side inputs" not in out
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -365,6 +432,15 @@ def test_lengths_of_test_sets_in_another_order(posenc, scored, tmp_path):
         (folder / "score.json").write_text(json.dumps(content))
     status, printed, _ = posenc("analyse", "lengths", *scored, "--output", tmp_path / "out")
     assert status == 0 and "BLEU of the test sets test, web combined" in printed
+
+
+def test_lengths_of_a_checkpoint_that_was_not_scored(posenc, refusal, decoded):
+    write_score(decoded, "sinusoidal", ["a b"], ["a b"])
+    assert posenc("analyse", "lengths", decoded / "average5.pt")[0] == 0
+    said = refusal("analyse", "lengths", decoded / "checkpoint_last.pt")
+    assert "checkpoint_last.pt: not the scored checkpoint. score.json has the scores of average5.pt. Expected" in said
+    said = refusal("analyse", "lengths", decoded, decoded / "average5.pt")
+    assert f"{decoded}: given twice. Expected each run once." in said
 
 
 def test_lengths_of_wrong_input(refusal, scored):

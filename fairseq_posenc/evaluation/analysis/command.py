@@ -10,6 +10,7 @@ from ...common.files import make_folder
 from ...common.messages import shorten
 from ...common.option_types import not_negative, positive, read_number
 from ...core import PositionError
+from ..scoring.score import TOKENS
 
 #: name of an analysis and of its module -> (summary, description)
 ANALYSES = {
@@ -107,7 +108,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--subsets", nargs="+", default=["test"], metavar="SUBSET", help="data sets to translate (default: test)"
     )
-    command.add_argument("--beam", type=positive, default=4, metavar="N", help="beam size (default: %(default)s)")
+    command.add_argument(
+        "--beam", type=positive, default=4, metavar="N",
+        help="beam size (default: %(default)s). Non-autoregressive models ignore it",
+    )  # fmt: skip
+    command.add_argument(
+        "--tokenize", choices=TOKENS, help="tokenizer of sacreBLEU for BLEU, such as zh (default: the default of sacreBLEU)"
+    )
 
     command = found["lengths"]
     command.add_argument(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...attention.multihead import Attention
 from ...core import AttentionContext, PositionError, Positions
 from ...plotting.style import label_text, new_panels
 from .results import Result
@@ -133,7 +132,7 @@ def probe(run: Run, words: Tensor, length: int) -> Probe | None:
         here = ctx.replace(inputs=(x, x), project=layer.self_attn.project_one)
         q, k, _ = layer.self_attn.project(positions, here, x, x, x)
         mask = positions.mask(here)
-        scores = Attention.logits(positions, here, q, k, mask.bias)[0]  # [H, T, T]
+        scores = layer.self_attn.logits(positions, here, q, k, mask.bias)[0]  # [H, T, T]
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool) if mask.allowed is None else mask.allowed[0]
         if mask.fully_masked is not None:
             allowed = allowed & ~mask.fully_masked[0]
@@ -165,7 +164,7 @@ def analyse(args: argparse.Namespace) -> Result:
     masked: list[str] = []
     lengths: set[int] = set()
     used: set[int] = set()
-    for run in runs.measured(rows, 4):
+    for run in runs.measured(rows, 4, site="encoder"):
         words = frequent_words(run, args.words)
         used.add(len(words))
         runs.progress.show(f"identical words: {run.title}")

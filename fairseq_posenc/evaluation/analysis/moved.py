@@ -79,7 +79,7 @@ class Translator:
             chosen = order[first : first + _BATCH]
             progress.show(f"moved words: {self.run.title}, {what}, sentence {first} of {len(order)}")
             tokens = batch_of([sources[number] for number in chosen], self.run)
-            lengths = torch.tensor([len(sources[number]) + 1 for number in chosen])
+            lengths = tokens.ne(self.run.words.pad()).sum(1)
             best = self.generator.generate([self.run.model], {"net_input": {"src_tokens": tokens, "src_lengths": lengths}})
             for number, hypotheses in zip(chosen, best):
                 found[number] = self.text(hypotheses[0]["tokens"])
@@ -96,6 +96,7 @@ class Translator:
 
 def analyse(args: argparse.Namespace) -> Result:
     runs, found, numbers = Runs(args.runs, args.data), {}, [0] * len(_BUCKETS)
+    beams: set[int] = set()
     rows: list[list[Any]] = []
     for run in runs.measured(rows, 3 + len(_BUCKETS)):
         both = [pair for subset in args.subsets for pair in pairs(run, subset)]
@@ -106,6 +107,7 @@ def analyse(args: argparse.Namespace) -> Result:
                 f"{run.path}: all sentences of {', '.join(args.subsets)} are too short. Expected sentences of at least 3 words."
             )
         translator = Translator(run, args.beam)
+        beams.add(translator.generator.beam_size)  # 1 for non-autoregressive models, which ignore the beam
         references = [translator.text(torch.tensor(target), reference=True) for _, target, _, _ in kept]
         sources = ([_text(run, source), _text(run, moved), distance] for source, _, moved, distance in kept)
         runs.require_same_sentences(run, zip(sources, references))
@@ -113,12 +115,13 @@ def analyse(args: argparse.Namespace) -> Result:
         moved = translator.translate([source for _, _, source, _ in kept], runs.progress, "with a moved word")
         buckets = [bucket(distance) for *_, distance in kept]
         numbers = [buckets.count(number) for number in range(len(_BUCKETS))]
-        clean, other = _bleu(plain, references), _bleu(moved, references)
+        clean, other = (_bleu(texts, references, args.tokenize) for texts in (plain, moved))
         drops: list[float | None] = []
         for number, count in enumerate(numbers):
             inside = [place for place, own in enumerate(buckets) if own == number]
-            pick = [[texts[place] for place in inside] for texts in (plain, moved, references)]
-            drops.append(_bleu(pick[0], pick[2]) - _bleu(pick[1], pick[2]) if count >= _FEWEST else None)
+            *pick, wanted = ([texts[place] for place in inside] for texts in (plain, moved, references))
+            before, after = (_bleu(texts, wanted, args.tokenize) for texts in pick) if count >= _FEWEST else (None, None)
+            drops.append(None if before is None or after is None else before - after)
         found[run.title] = clean - other, drops
         rows.append([run.title, clean, other, clean - other, *drops])
     shown = [number for number, count in enumerate(numbers) if count]
@@ -128,7 +131,8 @@ def analyse(args: argparse.Namespace) -> Result:
         f"The test has {sum(numbers)} sentences of {', '.join(args.subsets)}. One word of each sentence is moved. All "
         f"rows have the same moves (seed {args.seed}).",
         "The reference does not change.",
-        f"BLEU is computed by sacreBLEU on words, with beam {args.beam}. The loss is BLEU of the original source minus "
+        f"BLEU is computed by sacreBLEU{f' with the tokenizer {args.tokenize}' if args.tokenize else ''} on words, with beam "
+        f"{' or '.join(map(str, sorted(beams, reverse=True)))}. The loss is BLEU of the original source minus "
         "BLEU of the source with a moved word.",
         "A large loss shows that the model uses the word order. A model that ignores the order has no loss.",
         f"'-': fewer than {_FEWEST} sentences.",
@@ -154,7 +158,7 @@ def _text(run: Run, source: Sequence[int]) -> str:
     return run.words.string(torch.tensor(source), joining(run.words.symbols))
 
 
-def _bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+def _bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str | None) -> float:
     from sacrebleu.metrics import BLEU
 
-    return BLEU(force=True).corpus_score(list(hypotheses), [list(references)]).score
+    return BLEU(tokenize=tokenize, force=True).corpus_score(list(hypotheses), [list(references)]).score

@@ -86,19 +86,22 @@ class Detector(nn.Module):
     A frozen encoder is evaluated without gradients.
     """
 
-    def __init__(self, encoder: nn.Module, frozen: bool):
+    def __init__(self, encoder: nn.Module, width: int, first: int, *, frozen: bool):
+        """width: of the hidden states. first: index of the first word of a sentence."""
         super().__init__()
-        self.encoder, self.frozen = encoder, frozen
-        self.pointers = Pointers(encoder.embed_tokens.embedding_dim)
-        encoder.requires_grad_(not frozen)
+        self.encoder, self.first, self.frozen = encoder, first, frozen
+        self.pointers = Pointers(width)
+        encoder.shuffle = None  # shuffled words would be at other places than their labels
+        if frozen:
+            encoder.requires_grad_(False)
         # the embeddings of the translation model are frozen, also in a new encoder
         encoder.embed_tokens.requires_grad_(False)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         self.encoder.train(self.training and not self.frozen)
         with torch.set_grad_enabled(self.training and not self.frozen):
-            states = self.encoder(tokens)["encoder_out"][0].transpose(0, 1)  # [S, B, C] -> [B, S, C]
-        outside = torch.arange(tokens.size(1)) >= lengths.unsqueeze(1)  # True for </s> and padding
+            states = self.encoder(tokens)["encoder_out"][0].transpose(0, 1)[:, self.first :]  # [S, B, C] -> [B, S, C]
+        outside = torch.arange(states.size(1)) >= lengths.unsqueeze(1)  # True for </s> and padding
         return self.pointers(states, outside)
 
 
@@ -121,7 +124,8 @@ def detector(run: Run, mode: str, seed: int) -> Detector:
         encoder = run.task.build_model(run.settings.model).float().encoder
         encoder.embed_tokens.load_state_dict(run.model.encoder.embed_tokens.state_dict())
     torch.manual_seed(seed)
-    return Detector(encoder, mode == "frozen")
+    width = encoder.embed_tokens.embedding_dim * run.model.parts
+    return Detector(encoder, width, len(run.begin), frozen=mode == "frozen")
 
 
 def train(
@@ -215,7 +219,7 @@ def analyse(args: argparse.Namespace) -> Result:
     runs, numbers = Runs(args.runs, args.data), []
     rows: list[list[Any]] = []
     drawn: dict[str, tuple[float, list[float | None]]] = {}
-    for run in runs.measured(rows, 4 + moves.BUCKETS):
+    for run in runs.measured(rows, 4 + moves.BUCKETS, site="encoder"):
         training, valid, tested = (_sentences(run, subset, args.min_distance) for subset in ("train", "valid", args.subset))
         symbols = run.words.symbols
         sentences = (words for subset in (training, valid, tested) for words in subset)
@@ -244,6 +248,7 @@ def analyse(args: argparse.Namespace) -> Result:
         f"move is at least {args.min_distance} tokens long.",
         f"The classifier was trained with Adam, learning rate {rate:g}, {args.batch} sentences per update, and at most "
         f"{args.updates} updates. The column updates contains the update with the lowest validation loss.",
+        "apart: number of tokens between the moved token and its place, which is the token that followed it before the move.",
         f"'-': fewer than {_FEWEST} instances.",
     ]  # fmt: skip
     if args.min_distance == 1:

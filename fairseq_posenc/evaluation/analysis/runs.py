@@ -41,9 +41,18 @@ class Run:
         return self.task.source_dictionary
 
     @property
-    def reads_side_inputs(self) -> bool:
-        """Return whether a method reads side inputs, which do not exist for the sentences of an analysis."""
-        return bool(self.model.encoder.side_inputs)
+    def begin(self) -> list[int]:
+        """Return the symbols before the first word of a source: <s> for non-autoregressive models, or nothing."""
+        from fairseq.tasks.translation_lev import TranslationLevenshteinTask
+
+        return [self.words.bos()] if isinstance(self.task, TranslationLevenshteinTask) else []
+
+    def reads_side_inputs(self, site: str | None) -> bool:
+        """Return whether a method reads side inputs, which do not exist for the sentences of an analysis.
+
+        site: "encoder" or "decoder", the only site that the analysis uses. None: the analysis uses all sites.
+        """
+        return bool(getattr(self.model, site).position.side_inputs if site else self.model.encoder.side_inputs)
 
 
 class Runs:
@@ -70,7 +79,6 @@ class Runs:
             title = title if title not in self.loaded else f"{title} ({path})"
             run = Run(path, title, model, settings, task, file.name)
             self.loaded[title] = file.name
-            self.unmeasured += [title] * run.reads_side_inputs
             yield run
 
     def require_same_sentences(self, run: Run, sentences: Iterable[object]) -> None:
@@ -85,13 +93,14 @@ class Runs:
                 "separately, or set the data with --data FOLDER."
             )
 
-    def measured(self, rows: list[list[Any]], columns: int) -> Iterator[Run]:
+    def measured(self, rows: list[list[Any]], columns: int, site: str | None = None) -> Iterator[Run]:
         """Yield the runs that do not read side inputs. For each other run, append a row with `columns` missing numbers.
 
-        After the last run, raise PositionError if every run reads side inputs.
+        site: see `Run.reads_side_inputs`. After the last run, raise PositionError if every run reads side inputs.
         """
         for run in self:
-            if run.reads_side_inputs:
+            if run.reads_side_inputs(site):
+                self.unmeasured.append(run.title)
                 rows.append([run.title, *[None] * columns])
             else:
                 yield run
@@ -137,7 +146,7 @@ def scored_checkpoint(path: Path) -> Path | None:
 
 
 def pairs(run: Run, subset: str) -> list[tuple[list[int], list[int]]]:
-    """Return source and target of every sentence pair of a split, without </s>."""
+    """Return source and target of every sentence pair of a split, without </s>, and without <s> (`Run.begin`)."""
     try:
         run.task.load_dataset(subset)
     except (FileNotFoundError, OSError) as error:
@@ -145,16 +154,17 @@ def pairs(run: Run, subset: str) -> list[tuple[list[int], list[int]]]:
             f"{run.path}: the data has no split {subset!r} ({error}). Expected the prepared data of the training run. "
             "Set the folder with --data FOLDER."
         ) from None
-    dataset, end = run.task.dataset(subset), run.words.eos()
+    dataset, begin, end = run.task.dataset(subset), run.begin, run.words.eos()
     items = (dataset[number] for number in range(len(dataset)))
-    return [tuple(_without_end(item[side].tolist(), end) for side in ("source", "target")) for item in items]
+    return [tuple(_words(item[side].tolist(), begin, end) for side in ("source", "target")) for item in items]
 
 
-def _without_end(words: list[int], end: int) -> list[int]:
-    return words[:-1] if words[-1:] == [end] else words
+def _words(symbols: list[int], begin: list[int], end: int) -> list[int]:
+    symbols = symbols[:-1] if symbols[-1:] == [end] else symbols
+    return symbols[len(begin) :] if symbols[: len(begin)] == begin else symbols
 
 
 def batch_of(sentences: Sequence[Sequence[int]], run: Run) -> Tensor:
-    """Return a batch [B, S] of the sentences. </s> is appended to each sentence, then padding."""
-    rows = [torch.tensor([*words, run.words.eos()]) for words in sentences]
+    """Return a batch [B, S] of the sentences, each between `Run.begin` and </s>. Padding follows."""
+    rows = [torch.tensor([*run.begin, *words, run.words.eos()]) for words in sentences]
     return pad_sequence(rows, batch_first=True, padding_value=run.words.pad())
