@@ -42,9 +42,19 @@ prepare_processes() {
   export MALLOC_MMAP_MAX_=${MALLOC_MMAP_MAX_:-0} MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-$((2 ** 40))}
 }
 
+gpus_found='' # number of GPUs of this machine
+
+require_gpus() { # fail if this machine has fewer GPUs than GPUS. fairseq would train on the CPU, without a message
+  if ((GPUS == 0)) || [[ -n $DRY_RUN$SLURM ]]; then return 0; fi
+  [[ -n $gpus_found ]] || gpus_found=$("$bin/python" recipes/lib/gpus.py)
+  ((gpus_found >= GPUS)) ||
+    fail "GPUS=$GPUS: PyTorch finds $gpus_found GPUs on this machine. Expected at least $GPUS. Correct the installation, or train on the CPU with GPUS=0."
+}
+
 launch() { # LOG OPTION...: run fairseq-train with all workers of this machine, and append its output to LOG
   local log=$1 train=("$bin/fairseq-train")
   shift
+  require_gpus
   set -- "$@" --distributed-world-size "$WORKERS"
   ((NNODES == 1)) || export POSENC_TIMEOUT=$WORKER_TIMEOUT
   if ((GPUS == 0)); then
