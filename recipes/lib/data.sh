@@ -60,6 +60,7 @@ encode_subwords() { # FOLDER PART...: write TEXT/PART.sub.LANGUAGE, with the sub
       run cp "${files[0]}" "${files[1]}"
     else
       run "$bin/subword-nmt" apply-bpe --codes "$folder/codes" --input "${files[0]}" --output "${files[1]}"
+      refuse_reserved_words "${files[1]}" # a frequent word such as </s> is one subword
     fi
     files=("${files[@]:2}")
   done
@@ -89,7 +90,7 @@ require_lengths() {
 
 refuse_reserved_words() { # FILE: fail if a word of the text would be padding, or the end of a sentence
   [[ -n $DRY_RUN ]] || name=$1 awk '{ for (i = 1; i <= NF; i++) if ($i ~ /^<(s|pad|\/s)>$/) { print ENVIRON["name"] ", line " NR ": " $i; exit 1 } }' <"$1" ||
-    fail "SUBWORDS=none: the word above is reserved for fairseq's dictionary. Expected other words. Replace it, or use subwords."
+    fail "SUBWORDS=${SUBWORD_KIND:-${SUBWORDS:-none}}: the word above is reserved for fairseq's dictionary. Expected other words. Replace it, or use SUBWORDS=unigram."
 }
 
 joining() { # print the value of fairseq-generate's --remove-bpe for SUBWORDS. Print nothing for whole words
