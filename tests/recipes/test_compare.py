@@ -228,6 +228,8 @@ def test_a_sweep_ends_with_one_table(corpus, tmp_path):
     recipe = compare(corpus, tmp_path / "out", LR="1e-3 5e-4", TESTS=f"news={corpus}/test2024", UPDATES="2")
     rows = [line.split("|")[1].strip() for line in recipe.run().splitlines() if line.startswith("|")]
     assert rows[2:4] == ["none (lr=0.0005)", "none (lr=0.001)"]
+    error = compare(corpus, tmp_path / "out", LR="1e-3", TESTS=f"news={corpus}/test2024", UPDATES="2").fails()
+    assert f"OUT={tmp_path}/out: the options with several values were LR, and now are none. Expected the same options" in error
 
 
 @pytest.mark.slow
