@@ -127,7 +127,7 @@ compare_settings() { # STAGE FILE REMOVE: compare the stamp FILE with the curren
   local differences
   find_differences "$2"
   if [[ -z $differences ]]; then return 0; fi
-  [[ $1 == decode || $1 == score ]] || refuse_settings "$3"
+  [[ $1 == decode || $1 == score ]] || refuse_settings "$3$(trained_models)"
   stale_differences=${stale_differences:-$differences}
   [[ " $stale_stamps " == *" ${2##*/} "* ]] || stale_stamps+="${stale_stamps:+ }${2##*/}"
 }
@@ -145,13 +145,23 @@ require_settings() { # FILE FOLDER: fail if FILE contains other settings than th
   [[ -z $differences ]] || refuse_settings "$2"
 }
 
+trained_models() { # print a text if trained models in OUT depend on a setting that differs
+  local name
+  for name in $different_settings; do
+    [[ $stage_settings != "${training_settings:-}" && " ${training_settings:-} " == *" $name "* ]] || continue
+    [[ -z $(find -H "${runs:-$OUT}" -name .train.begun -print -quit) ]] || echo " and all trained models in ${runs:-$OUT}"
+    return
+  done
+}
+
 refuse_settings() { # REMOVE: fail because of `differences`. If the user removes the folder or file REMOVE, the stage runs again
   fail "$1: created with other settings ($differences). Use another folder (OUT), or remove $1."
 }
 
 find_differences() { # FILE: set `differences` to a text with the settings in FILE that differ from the current stage
+  # Also set `different_settings` to the names of these settings.
   local file=$1 name setting recorded all
-  differences=
+  differences= different_settings=
   [[ -s $file ]] || file=$OUT/settings # earlier versions wrote the settings of all stages to this file
   [[ -e $file ]] || return 0
   mapfile -t all <"$file"
@@ -163,7 +173,9 @@ find_differences() { # FILE: set `differences` to a text with the settings in FI
       continue
     fi
     find_setting "$name"
-    [[ $recorded == "$setting" ]] || differences+="${differences:+; }${option_of[$name]-$name}=${recorded#*=}, now ${!name}"
+    if [[ $recorded == "$setting" ]]; then continue; fi
+    differences+="${differences:+; }${option_of[$name]-$name}=${recorded#*=}, now ${!name}"
+    different_settings+=" $name"
   done
 }
 

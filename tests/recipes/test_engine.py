@@ -92,6 +92,47 @@ def test_other_settings_are_refused_before_anything_is_run(tmp_path):
     )
 
 
+#: a stage of the data and a training run, which both depend on COLOUR. The training run also depends on WIDTH
+DATA_AND_MODELS = """
+training_settings="COLOUR WIDTH"
+stages() {
+  stage prepare "$OUT/text" text "COLOUR SHAPE" touch "$OUT/text/train"
+  stage train "$OUT/a" train "$training_settings" touch "$OUT/a/.train.begun"
+}
+read_arguments "$@"
+option OUT text "" "output folder"
+one_worker
+choose_stages "prepare train"
+check_output
+open_output
+run_stages stages
+"""
+
+
+def test_if_trained_models_depend_on_a_setting_the_message_says_that_they_must_go(tmp_path):
+    def refused(out, **changed):
+        given = {"COLOUR": "red", "SHAPE": "round", "WIDTH": "9"}
+        assert bash(DATA_AND_MODELS, OUT=str(out), **given).returncode == 0
+        return bash(DATA_AND_MODELS, OUT=str(out), **{**given, **changed}).stderr
+
+    models = f"or remove {tmp_path}/out/text and all trained models in {tmp_path}/out.\n"
+    assert refused(tmp_path / "out", COLOUR="blue").endswith(models)
+    assert refused(tmp_path / "out", SHAPE="square").endswith(f"or remove {tmp_path}/out/text.\n")
+    assert refused(tmp_path / "out", WIDTH="8").endswith(f"or remove {tmp_path}/out/a.\n")
+
+
+def test_training_on_more_gpus_than_the_machine_has_is_refused(tmp_path):
+    """fairseq trains on the CPU if PyTorch finds no GPU."""
+    (tmp_path / "python").write_text("#!/bin/sh\necho 1\n")
+    (tmp_path / "python").chmod(0o755)
+    script = "bin=$BIN SLURM=; require_gpus && echo fine"
+    assert bash(script, BIN=str(tmp_path), GPUS="1").stdout == "fine\n"
+    assert (
+        "GPUS=2: PyTorch finds 1 GPUs on this machine. Expected at least 2." in bash(script, BIN=str(tmp_path), GPUS="2").stderr
+    )
+    assert bash(f"DRY_RUN=1; {script}", BIN=str(tmp_path), GPUS="2").stdout == "fine\n"
+
+
 #: a training run, its decoding and its score. Decoding and score depend on WIDTH
 DECODING = """
 stages() {
@@ -360,6 +401,16 @@ def test_whole_words_are_not_reserved_words(tmp_path):
     text.write_text("a\nb </s> c\n")
     done = bash('refuse_reserved_words "$TEXT"', TEXT=str(text))
     assert done.returncode == 1 and f"{text}, line 2: </s>" in done.stdout and "reserved for fairseq's dictionary" in done.stderr
+
+
+def test_reserved_words_that_subword_nmt_keeps_are_refused(tmp_path):
+    """A word such as </s> is one subword if it is frequent."""
+    (tmp_path / "train.en").write_text("a\nb </s> c\n")
+    (tmp_path / "train.de").write_text("a\nb c\n")
+    (tmp_path / "codes").write_text("#version: 0.2\n< /\n</ s\n</s ></w>\n")
+    script = 'bin=$BIN text=$TEXT SUBWORDS=bpe SOURCE=en TARGET=de; encode_subwords "$text" train'
+    done = bash(script, BIN=str(BIN), TEXT=str(tmp_path))
+    assert done.returncode == 1 and "SUBWORDS=bpe: the word above is reserved" in done.stderr
 
 
 # --- the language of the recipes ---
