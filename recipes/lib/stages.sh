@@ -127,7 +127,7 @@ compare_settings() { # STAGE FILE REMOVE: compare the stamp FILE with the curren
   local differences
   find_differences "$2"
   if [[ -z $differences ]]; then return 0; fi
-  [[ $1 == decode || $1 == score ]] || refuse_settings "$3$(trained_models)"
+  [[ $1 == decode || $1 == score ]] || refuse_settings "$3$([[ $1 == train ]] || trained_models)"
   stale_differences=${stale_differences:-$differences}
   [[ " $stale_stamps " == *" ${2##*/} "* ]] || stale_stamps+="${stale_stamps:+ }${2##*/}"
 }
@@ -148,7 +148,7 @@ require_settings() { # FILE FOLDER: fail if FILE contains other settings than th
 trained_models() { # print a text if trained models in OUT depend on a setting that differs
   local name
   for name in $different_settings; do
-    [[ $stage_settings != "${training_settings:-}" && " ${training_settings:-} " == *" $name "* ]] || continue
+    [[ " ${training_settings:-} " == *" $name "* ]] || continue
     [[ -z $(find -H "${runs:-$OUT}" -name .train.begun -print -quit) ]] || echo " and all trained models in ${runs:-$OUT}"
     return
   done
