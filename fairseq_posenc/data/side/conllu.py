@@ -8,6 +8,7 @@ with the comment "# empty" is an empty sentence.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,9 @@ from .files import Fault, check_label, check_tree
 
 FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 EMPTY = "# empty"
-
+#: limits of the enhanced graph of a sentence: number of empty nodes of a path, and number of paths. The number of paths can grow
+#: exponentially with the number of empty nodes
+_MOST_EMPTY, _MOST_PATHS = 100, 10_000
 
 #: columns that the library conllu must not parse. The columns xpos, feats and misc are not used. The column deps is parsed
 #: below, because the library does not allow all labels
@@ -137,7 +140,11 @@ def _enhanced(tokens: Sequence[Any]) -> list[tuple[int, int, str]]:
     """Return the edges of the enhanced graph. A path from word to word through empty nodes becomes one edge."""
     entering = {token["id"]: _dependencies(token) for token in tokens if not _spans(token)}
     words = [word for word in entering if isinstance(word, int)]
-    return [(start, word, label) for word in words for start, label in _through_empty(word, entering, ()) if start != word]
+    paths = ((start, word, label) for word in words for start, label in _through_empty(word, entering, ()))
+    found = list(itertools.islice(paths, _MOST_PATHS + 1))
+    if len(found) > _MOST_PATHS:
+        raise Fault("SIDE-FORMAT", f"column 9 has more than {_MOST_PATHS:,} paths through empty nodes. Use --edges basic.")
+    return [edge for edge in found if edge[0] != edge[1]]
 
 
 def _spans(token: Any) -> bool:
@@ -178,5 +185,7 @@ def _through_empty(node: Any, entering: dict[Any, list[tuple[Any, str]]], passed
                 f"column 9 contains the empty node {head[0]}.{head[2]}, which the sentence does not have. Correct column 9.",
             )
         elif head not in passed:
+            if len(passed) == _MOST_EMPTY:
+                raise Fault("SIDE-FORMAT", f"column 9 has a path through more than {_MOST_EMPTY} empty nodes. Use --edges basic.")
             for start, above in _through_empty(head, entering, (*passed, head)):
                 yield start, f"{above}>{label}"

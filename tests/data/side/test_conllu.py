@@ -96,6 +96,16 @@ def changed(sentence, number, **changes):
     ]
 
 
+def empty_nodes(length, ways):
+    """Return a sentence of one word with a chain of empty nodes. Each node has several dependencies on the node before it."""
+
+    def node(n):
+        head = f"1.{n - 1}" if n > 1 else "0"
+        return f"1.{n}", "_", "_", "_", "|".join(f"{head}:r{way}" for way in range(ways))
+
+    return [("1", "Er", "0", "root", f"1.{length}:nsubj"), *map(node, range(1, length + 1))]
+
+
 WRONG = {
     "token": (
         [ZUM],
@@ -122,6 +132,8 @@ WRONG = {
     "bad graph": ([changed(ZUM, "5", enhanced="2obl")], {"edges": "enhanced"}, "SIDE-FORMAT", "not an enhanced dependency"),
     "graph range": ([changed(ZUM, "5", enhanced="9:obl")], {"edges": "enhanced"}, "TREE-RANGE", "the word 9, which"),
     "graph node": ([changed(ZUM, "5", enhanced="9.1:obl")], {"edges": "enhanced"}, "TREE-RANGE", "the empty node 9.1, which"),
+    "long path": ([empty_nodes(102, 1)], {"edges": "enhanced"}, "SIDE-FORMAT", "a path through more than 100 empty nodes"),
+    "many paths": ([empty_nodes(40, 2)], {"edges": "enhanced"}, "SIDE-FORMAT", "more than 10,000 paths through empty nodes"),
     "columns": ([], {"source": "1\tEr\t2\n"}, "SIDE-FORMAT", "has 3 columns"),
     "nothing": ([], {"source": "# text = ?\n\n"}, "SIDE-FORMAT", "Expected the comment '# empty'"),
 }
