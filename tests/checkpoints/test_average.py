@@ -1,5 +1,7 @@
 """posenc average: averages that fairseq loads, and errors for checkpoints that cannot be averaged."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -86,6 +88,14 @@ def test_averages_are_means_and_fairseq_loads_them(posenc, trained, tmp_path):
     assert found["positions_version"].equal(states[0]["positions_version"])
     (model,), _ = checkpoint_utils.load_model_ensemble([str(out)])
     assert all(found[name].equal(value) for name, value in model.state_dict().items())
+
+
+def test_a_copy_is_refused(posenc, trained, tmp_path):
+    shutil.copy(trained / "checkpoint2.pt", tmp_path / "checkpoint_last.pt")
+    paths = [trained / "checkpoint1.pt", trained / "checkpoint2.pt", tmp_path / "checkpoint_last.pt"]
+    status, _, error = posenc("average", tmp_path / "average.pt", *paths)
+    assert status == 2 and error.count("\n") == 1 and not (tmp_path / "average.pt").exists()
+    assert f"checkpoint_last.pt: a copy of {trained}/checkpoint2.pt, which would count twice" in error
 
 
 def test_checkpoints_of_two_seeds_are_refused(posenc, build, trained, tmp_path):

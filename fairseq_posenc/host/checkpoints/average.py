@@ -12,6 +12,7 @@ from ...common.files import replace_file
 from ...common.messages import shorten
 from ...common.option_types import positive
 from ...core import PositionError
+from .checksum import checksum
 from .read import as_position_error, load, positions_of
 
 _ONE_RUN = "Expected the same model. Use checkpoints of one training run."
@@ -148,10 +149,22 @@ def run(args: argparse.Namespace) -> int:
         raise PositionError(f"{args.out}: this is one of the checkpoints to read. Expected another name for the result.")
     if len({path.resolve() for path in paths}) < len(paths):
         raise PositionError("posenc average: a checkpoint is given twice. Expected different checkpoints. Give each one once.")
+    _require_different(paths)
     state = average(paths)
     replace_file(args.out, lambda partial: torch.save(state, partial))
     print(f"{args.out}: the mean of {', '.join(path.name for path in paths)}")
     return 0
+
+
+def _require_different(paths: Sequence[Path]) -> None:
+    """Raise PositionError if two files are copies, as checkpoint_last.pt often is."""
+    seen: dict[str, Path] = {}
+    for path in paths:
+        content = checksum(path)
+        if content is not None and seen.setdefault(content, path) != path:
+            raise PositionError(
+                f"{path}: a copy of {seen[content]}, which would count twice. Expected different checkpoints. Leave it out."
+            )
 
 
 def _selected(args: argparse.Namespace) -> list[Path]:
