@@ -236,7 +236,7 @@ def test_a_validation_loss_that_is_not_finite_is_reported(posenc, trained):
     assert json.loads((trained / "score.json").read_text())["learning_curve"] == [[50, 5.0], [100, None], [150, None]]
 
 
-def test_an_output_of_an_earlier_checkpoint_is_reported(posenc, trained):
+def test_an_output_of_another_checkpoint_is_refused(posenc, trained):
     """Times of files are not compared, because a copy of the files can have any times."""
     checkpoint, output = trained / "checkpoint_last.pt", trained / "test.out"
     line = f"2026-01-01 10:00:00 | INFO | fairseq_posenc | checksum {checksum(checkpoint)} of the checkpoint {checkpoint}\n"
@@ -245,9 +245,10 @@ def test_an_output_of_an_earlier_checkpoint_is_reported(posenc, trained):
     assert warnings(posenc, trained) == []
     write_checkpoint(checkpoint, trained.parent / "data", weight=torch.ones(1))  # equal settings, seed and number of updates
     os.utime(checkpoint, (0, 0))
-    assert warnings(posenc, trained) == [
-        f"posenc: {output}: {checkpoint} has changed after this decoding. Expected the output of this checkpoint. Decode again."
-    ]
+    (trained / "score.json").unlink()
+    status, _, error = posenc("score", trained, f"test={trained.parent / 'test.sov'}")
+    assert status == 2 and f"posenc: {output}: {checkpoint} has changed after this decoding, or is another checkpoint." in error
+    assert not (trained / "score.json").exists()
     output.write_text(output.read_text().removeprefix(line).replace("\tpie ces 2", f"\t{line.strip()}"))
     assert warnings(posenc, trained) == []  # the output of an earlier version, and a hypothesis that looks like the line
 

@@ -121,10 +121,9 @@ def run(args: argparse.Namespace) -> int:
             trainings[path] = {**training_fields(path), "best_checkpoint": best}
             trainings[path]["row"] = _row(args.row, trainings[path]["settings"])
         if generated.checksums and checksum(path) not in generated.checksums:
-            print(
-                f"posenc: {output}: {path} has changed after this decoding. Expected the output of this checkpoint. Decode "
-                "again.",
-                file=sys.stderr,
+            raise PositionError(
+                f"{output}: {path} has changed after this decoding, or is another checkpoint. Expected the checkpoint of this "
+                "output. Decode again, or name its checkpoint with --checkpoint."
             )
         fields = dict(trainings[path])
         _require_one_training(trainings, path, part)
