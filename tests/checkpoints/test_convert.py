@@ -96,6 +96,18 @@ def loaded(path):
 EVERY = ["--task", "posenc_translation", "--criterion", "posenc_label_smoothed_cross_entropy"]
 
 
+def test_data_without_the_languages_is_one_line(trained, tmp_path, capsys):
+    """fairseq infers the languages from the names of the prepared data, if the training command did not name them."""
+    path = trained("posenc_t5")
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["task"]["source_lang"] = state["cfg"]["task"]["target_lang"] = None
+    torch.save(state, path)
+    limits = ["--max-source-positions", "21", "--max-target-positions", "30"]
+    assert main(["checkpoint", "resize-positions", str(path), str(tmp_path / "out.pt"), *limits]) == 2
+    error = capsys.readouterr().err
+    assert "the languages cannot be inferred from the names of files in" in error and error.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", registry.names())
 def test_every_method_accepts_longer_sentences(name, trained, tmp_path, capsys):
     """The command compares the old model with the resized model on short sentences, before it writes the resized model."""

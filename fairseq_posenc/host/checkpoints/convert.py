@@ -212,7 +212,15 @@ def _build(path: Path, state: dict[str, Any], data: Path | None) -> tuple[Any, A
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(_SEED)
-            task = tasks.setup_task(state["cfg"].task)
+            try:
+                task = tasks.setup_task(state["cfg"].task)
+            except Exception as error:  # if fairseq cannot infer the languages, it raises a plain Exception
+                if "infer language pair" not in str(error):
+                    raise
+                raise PositionError(
+                    f"{path}: the languages cannot be inferred from the names of files in {state['cfg'].task.data}. Expected the "
+                    "prepared data of the training run. Set the folder with --data FOLDER."
+                ) from error
             return task, task.build_model(state["cfg"].model, from_checkpoint=True).eval()
     except SystemExit as error:
         raise PositionError(str(error).removeprefix("fairseq_posenc: ")) from None
