@@ -225,6 +225,7 @@ def test_own_text_to_a_table_that_carries_its_names(corpus, tmp_path):
 
 @pytest.mark.slow
 def test_a_sweep_ends_with_one_table(corpus, tmp_path):
+    compare(corpus, tmp_path / "out", LR="1e-3", TESTS=f"news={corpus}/test2024", UPDATES="2").run("prepare")  # no rows yet
     recipe = compare(corpus, tmp_path / "out", LR="1e-3 5e-4", TESTS=f"news={corpus}/test2024", UPDATES="2")
     rows = [line.split("|")[1].strip() for line in recipe.run().splitlines() if line.startswith("|")]
     assert rows[2:4] == ["none (lr=0.0005)", "none (lr=0.001)"]
