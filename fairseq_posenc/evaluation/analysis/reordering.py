@@ -87,7 +87,10 @@ class Detector(nn.Module):
     """
 
     def __init__(self, encoder: nn.Module, width: int, first: int, *, frozen: bool):
-        """width: of the hidden states. first: index of the first word of a sentence."""
+        """Add an output layer to an encoder with hidden states of `width` channels.
+
+        `first` is the index of the first word of a sentence.
+        """
         super().__init__()
         self.encoder, self.first, self.frozen = encoder, first, frozen
         self.pointers = Pointers(width)
