@@ -65,19 +65,31 @@ def check_repeatable(case: Case) -> None:
     logits(model.train(), source, target)
     with torch.no_grad():
         logits(model.eval(), source[:, :4], target[:, :3])
-        assert _memory(model) == before
+        after = _memory(model)
+        assert after.keys() == before.keys(), "a forward pass changed the names of the attributes or buffers"
+        for name, (value, content) in after.items():
+            assert value is before[name][0] and content == before[name][1], f"a forward pass changed {name}"
         close(logits(model, source, target), first, 0)
 
 
-def _memory(model: nn.Module) -> dict[str, Any]:
-    """Return all attributes and buffers of all modules, in a form that can be compared."""
+def _memory(model: nn.Module) -> dict[str, tuple[Any, Any]]:
+    """Return each attribute and buffer of all modules, with its contents if it can be changed in place.
+
+    The objects themselves are kept, because Python may give the address of a deleted object to another one.
+    """
     attributes = {
-        f"{name}.{key}": (id(value), repr(value) if isinstance(value, (dict, list)) else None)
+        f"{name}.{key}": value
         for name, module in model.named_modules()
         for key, value in vars(module).items()
         if key not in ("training", "_modules", "_parameters", "_buffers")
     }
-    return {**attributes, **{name: buffer.tolist() for name, buffer in model.named_buffers()}}
+    return {name: (value, _content(value)) for name, value in {**attributes, **dict(model.named_buffers())}.items()}
+
+
+def _content(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return repr(value) if isinstance(value, (dict, list, set)) else None
 
 
 def check_checkpointing(case: Case) -> None:

@@ -211,6 +211,20 @@ class ChangesItself(Sound):
         return self.last
 
 
+class ChangesItsTable(Sound):
+    """Change a tensor in place that is neither a parameter nor a buffer."""
+
+    card = card("changes_its_table")
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.table = torch.zeros(3)
+
+    def bias(self, ctx):
+        self.table[0] += 1
+        return super().bias(ctx)
+
+
 class ChangesItsBuffer(Sound):
     card = card("changes_its_buffer")
 
