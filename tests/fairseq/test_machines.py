@@ -61,6 +61,28 @@ def test_files_are_named(folders, pattern):
         path.write_bytes(before)
 
 
+def test_all_folders_of_sharded_data_are_compared(folders, tmp_path):
+    """The files of the second folder have the same names as the files of the first folder."""
+    shard, changed = folders[0], tmp_path / "changed"
+    shutil.copytree(shard, changed)
+    path = min(changed.glob("train.*.bin"))
+    path.write_bytes(path.read_bytes() + b"1")
+
+    def facts(*paths):
+        one = trainer(shard)
+        one.cfg.task.data = os.pathsep.join(map(str, paths))
+        return machines.facts(one)
+
+    assert machines._differences(facts(shard, shard), facts(shard, changed)) == f"data {path.name} in data folder 2"
+    assert machines._differences(facts(shard, shard), facts(changed, shard)) == f"data {path.name} in data folder 1"
+
+
+def test_raw_text_is_compared(folders):
+    for folder, text in zip(folders, ("one", "two")):
+        (folder / "train.svo-sov.svo").write_text(text)
+    assert differences(folders) == "data train.svo-sov.svo"
+
+
 def test_test_sets_may_differ(folders):
     for path in folders[1].glob("test.*"):
         path.unlink()

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -255,11 +256,34 @@ def test_an_output_of_another_checkpoint_is_refused(posenc, trained):
 
 def test_the_data_hash_follows_the_content(trained):
     data = trained.parent / "data"
-    before = data_digest(data)
+    before = data_digest([data])
     (data / "preprocess.log").write_text("a name of this machine")
-    assert data_digest(data) == before
+    assert data_digest([data]) == before
     (data / "train.svo-sov.sov.bin").write_bytes(b"124")
-    assert data_digest(data) != before
+    assert data_digest([data]) != before
+
+
+def test_the_data_hash_follows_raw_text(trained):
+    """fairseq-preprocess --dataset-impl raw writes text files, whose names end with a language."""
+    data = trained.parent / "data"
+    before = data_digest([data])
+    (data / "train.svo-sov.sov").write_text("a b\n")
+    assert data_digest([data]) != before
+
+
+def test_the_data_hash_follows_all_folders_of_sharded_data(posenc, trained):
+    data, other = trained.parent / "data", trained.parent / "other"
+    shutil.copytree(data, other)
+    write_checkpoint(trained / "checkpoint_last.pt", f"{data}{os.pathsep}{other}")
+
+    def scored():
+        posenc("score", trained, f"test={trained.parent / 'test.sov'}")
+        return json.loads((trained / "score.json").read_text())["data"]
+
+    before = scored()
+    assert before not in (data_digest([data]), data_digest([data, data, data]))
+    (other / "train.svo-sov.sov.bin").write_bytes(b"124")
+    assert scored() not in {before, data_digest([other, data])}
 
 
 def test_hypotheses_come_in_the_order_of_the_references():

@@ -245,7 +245,7 @@ def training_fields(checkpoint: Path) -> dict[str, Any]:
         **{name: getattr(training, name) for name in ("arch", "method", "signature", "seed", "updates", "settings", "averaged")},
         "settings": _as_json(training.settings),
         "data": data_digest(training.data),
-        "corpus": corpus_name(training.data),
+        "corpus": corpus_name(training.data[0]),
         "versions": versions(),
         "commit": commit(),
     }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-from collections.abc import Iterator, Mapping
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ _EXCLUDED = frozenset({
 })  # fmt: skip
 
 
+#: names of the files of `fairseq-preprocess --dataset-impl raw`, such as train.de-en.de
+RAW_TEXT = re.compile(r"[^.]+\.([^.-]+)-([^.-]+)\.(\1|\2)")
+
+
 @dataclass(frozen=True)
 class Training:
     """The training run that wrote a checkpoint."""
@@ -37,7 +42,7 @@ class Training:
     signature: dict[str, str]  # spec of every site with the values of all options
     seed: int
     updates: int
-    data: Path
+    data: list[Path]  # folders of prepared data. Epoch k trains on folder k modulo their number
     settings: dict[str, Any]  # all other settings
     averaged: int = 0  # number of checkpoints that `posenc average` has averaged. 0 for a checkpoint of fairseq
 
@@ -88,6 +93,7 @@ def as_position_error(path: Path) -> Iterator[None]:
 
 
 def _training(state: dict[str, Any]) -> Training:
+    from fairseq.utils import split_paths
     from omegaconf import OmegaConf
 
     given: dict[str, Any] = {}
@@ -104,7 +110,7 @@ def _training(state: dict[str, Any]) -> Training:
         signature=dict(line.split(": ", 1) for line in lines),
         seed=given["seed"],
         updates=state["optimizer_history"][-1]["num_updates"],
-        data=Path(given["data"].split(os.pathsep)[0]),
+        data=[Path(folder) for folder in split_paths(given["data"])],
         settings={name: value for name, value in sorted(given.items()) if name not in _EXCLUDED},
         averaged=len(state.get("averaged", ())),
     )
@@ -116,12 +122,20 @@ def positions_of(model: Mapping[str, Any]) -> list[str]:
     return [] if text is None else bytes(text.tolist()).decode().splitlines()
 
 
-def data_digest(folder: Path) -> str:
-    """Return a hash of the names and contents of the dictionaries and binary files of the prepared text.
+def data_digest(folders: Sequence[Path]) -> str:
+    """Return a hash of the names and contents of the dictionaries and of the prepared text, binary or raw, of all folders.
 
-    Side files are not included.
+    The order of the folders counts. Side files are not included.
+
+    Raises:
+        PositionError: A folder contains no such file.
     """
-    files = sorted(p for p in folder.glob("*") if p.name.startswith("dict.") or p.suffix in (".bin", ".idx"))
+    found = [digest_of(_text_files(folder)) for folder in folders]
+    return (found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest())[:16]
+
+
+def _text_files(folder: Path) -> list[Path]:
+    files = sorted(p for p in folder.glob("*") if p.name.startswith("dict.") or p.suffix in (".bin", ".idx") or RAW_TEXT.fullmatch(p.name))
     files = [p for p in files if p.name != "dict.relations.txt" and Path(p.stem).suffix[1:] not in (*KINDS, WORDS)]
     if not files:
         raise PositionError(
@@ -129,7 +143,7 @@ def data_digest(folder: Path) -> str:
             "Run the command in the folder "
             "in which the training was started."
         )
-    return digest_of(files)[:16]
+    return files
 
 
 def corpus_name(folder: Path) -> str | None:

@@ -23,6 +23,7 @@ from unittest import mock
 import fairseq
 import torch
 from fairseq import checkpoint_utils
+from fairseq import utils as fairseq_utils
 from fairseq.distributed import utils
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
@@ -30,6 +31,7 @@ from omegaconf import OmegaConf
 from ...common.files import digest_of
 from ...core import Refusal
 from ...registry.external import VARIABLE, named_paths
+from ..checkpoints.read import RAW_TEXT
 from .addresses import address_to, interface_of
 from .errors import first_line
 from .wrappers import wrapper
@@ -143,13 +145,15 @@ def facts(trainer: Any) -> dict[str, str]:
         "version of torch": torch.__version__,
     }
     subsets = (trainer.cfg.dataset.train_subset, *trainer.cfg.dataset.valid_subset.split(","), "dict.")
-    for folder in filter(None, str(getattr(trainer.cfg.task, "data", "") or "").split(os.pathsep)):
-        for path in sorted(Path(folder).iterdir()) if Path(folder).is_dir() else ():
-            if path.is_file() and path.name.startswith(subsets) and path.suffix in (".bin", ".idx", ".txt"):
-                if path.suffix == ".idx":
-                    found |= _number_of_sentences(path)
+    folders = fairseq_utils.split_paths(str(getattr(trainer.cfg.task, "data", "") or ""))
+    for number, folder in enumerate(folders, 1):
+        where = f" in data folder {number}" if len(folders) > 1 else ""
+        for path in sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ():
+            text = path.suffix in (".bin", ".idx", ".txt") or RAW_TEXT.fullmatch(path.name)
+            if path.is_file() and path.name.startswith(subsets) and text:
                 kind = "dictionary" if path.name.startswith("dict.") else "data"
-                found[f"{kind} {path.name}"] = digest_of([path])
+                named = {f"{kind} {path.name}": digest_of([path]), **_number_of_sentences(path)}
+                found.update((f"{name}{where}", value) for name, value in named.items())
     return found
 
 
@@ -165,7 +169,7 @@ def _options(cfg: Any) -> dict[str, str]:
 
 
 def _number_of_sentences(path: Path) -> dict[str, str]:
-    """Return the number of sentences of an index file (.idx). Return no entry for other formats than fairseq's "mmap"."""
+    """Return the number of sentences of an index file (.idx) in fairseq's format "mmap". Return no entry for other files."""
     header = struct.Struct("<9sQBQ")  # name of the format, version, type of the numbers, number of sentences
     with path.open("rb") as file:
         start = file.read(header.size)
