@@ -329,7 +329,7 @@ def test_a_model_with_side_inputs_starts_from_every_checkpoint(arch, task, metho
     assert made["cfg"]["task"]["_name"] == "posenc_translation"
     options = made["cfg"]["model"]
     options = options if isinstance(options, dict) else vars(options)
-    assert not options.keys() & {"relations", "relations_digest", "order_source", "random_structure"}
+    assert not options.keys() & {"relations", "relations_digest", "order_source", "random_structure", "side_files"}
     assert loaded(out).encoder.side_inputs
 
 

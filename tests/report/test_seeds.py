@@ -185,6 +185,19 @@ def test_seeds_of_one_row_have_the_reorderings_of_one_origin(posenc, write):
     assert status == 2 and "differ in origin of the reorderings (A and B)" in error
 
 
+def test_seeds_of_one_row_have_the_same_side_files(posenc, write, study):
+    """Rows of other methods may read other trees."""
+    records = [*seeds([0.1, 0.2, 0.3], "spr_rel"), runs.run("none"), runs.run("structure")]
+    for record, heads in zip(records, "AABxC"):
+        record["settings"] = {**record["settings"], "side_files": {"text": "T", "heads": heads}}
+    del records[3]["settings"]["side_files"]
+    status, _, error = posenc("report", write(*records))
+    assert status == 2 and "spr_rel and spr_rel differ in side_files.heads (A and B)" in error
+    records[2]["settings"]["side_files"]["heads"] = "A"
+    status, _, error = posenc("report", study(*records))
+    assert status == 0, error
+
+
 def test_intervals_of_percentages_are_percentages(posenc, write):
     found = score(as_json(posenc, write(*seeds([0.0, 0.001, 0.2]), runs.run("none", rate=0.1))), "t5")
     assert found["high"] == 100 and 0 < found["low"] < found["mean"]

@@ -28,7 +28,7 @@ _MAY_DIFFER = frozenset({
     # settings that are part of the name of a row
     "tie_encoder_layers", "tie_decoder_layers", "encoder_halting", "decoder_halting", "random_structure",
     *(f"{site}_global_layers" for site in SITES),
-    "task", "relations", "order_source",  # settings of methods with side inputs
+    "task", "relations", "order_source", "side_files",  # settings of methods with side inputs
 })  # fmt: skip
 
 
@@ -214,6 +214,8 @@ def conditions(record: Record) -> dict[str, dict[str, Any]]:
     found |= {f"{side} layers": (("settings", f"{side}_layers"), layers[side]) for side in layers if side not in named}
     if (origin := record.settings.get("order_source")) is not None:  # other rows may read other reorderings
         found[f"reorderings of {label(record)}"] = (), {"origin of the reorderings": origin}
+    if (files := record.settings.get("side_files")) is not None:  # rows of other methods may read other files
+        found[f"side files of {label(record)}"] = ("side_files",), {k: v for k, v in files.items() if k != "text"}
     for (part, name), other in others.items():
         kind = {key: other[key] for key in ("metric", "smaller_is_better")}
         found[f"{part} {name}"] = ("parts", part, name), kind

@@ -135,7 +135,8 @@ def data_digest(folders: Sequence[Path]) -> str:
 
 
 def _text_files(folder: Path) -> list[Path]:
-    files = sorted(p for p in folder.glob("*") if p.name.startswith("dict.") or p.suffix in (".bin", ".idx") or RAW_TEXT.fullmatch(p.name))
+    paths = sorted(folder.glob("*"))
+    files = [p for p in paths if p.suffix in (".bin", ".idx") or p.name.startswith("dict.") or RAW_TEXT.fullmatch(p.name)]
     files = [p for p in files if p.name != "dict.relations.txt" and Path(p.stem).suffix[1:] not in (*KINDS, WORDS)]
     if not files:
         raise PositionError(

@@ -69,17 +69,7 @@ def require_unchanged(prefix: Path, kinds: Iterable[str], labelled: Iterable[str
     Raises:
         SideError: The file of checksums does not exist, or another file differs from its checksum.
     """
-    path = file_of(prefix)
-    if not path.exists():  # earlier versions of this project wrote no checksums
-        raise SideError("SIDE-MISSING", str(path), f"no such file. Expected the checksums of the side files. {BINARISE}")
-    try:
-        fields = json.loads(read_text(path, largest=2**20))
-        text, relations, files = fields["text"], fields["relations"], dict(fields["files"])
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        reason = shorten(str(error), 80)
-        raise SideError(
-            "SIDE-FORMAT", str(path), f"damaged ({reason}). Expected the checksums of the side files. {BINARISE}"
-        ) from None
+    text, relations, files = _recorded(prefix)
     again = f"Expected the file that posenc side binarise wrote. {BINARISE}"
     if _digest_of(_paths(prefix)) != text:
         raise SideError("SIDE-CHANGED", str(prefix), f"the text changed after posenc side binarise. {again}")
@@ -90,6 +80,35 @@ def require_unchanged(prefix: Path, kinds: Iterable[str], labelled: Iterable[str
         raise SideError(
             "SIDE-CHANGED", str(prefix.with_name(RELATIONS)), f"the numbers of the labels differ from {prefix.name}. {again}"
         )
+
+
+def _recorded(prefix: Path) -> tuple[str, str | None, dict[str, str]]:
+    """Return the recorded checksums of the text, of the relation labels and of each kind of side file."""
+    path = file_of(prefix)
+    if not path.exists():  # earlier versions of this project wrote no checksums
+        raise SideError("SIDE-MISSING", str(path), f"no such file. Expected the checksums of the side files. {BINARISE}")
+    try:
+        fields = json.loads(read_text(path, largest=2**20))
+        return fields["text"], fields["relations"], dict(fields["files"])
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        reason = shorten(str(error), 80)
+        raise SideError(
+            "SIDE-FORMAT", str(path), f"damaged ({reason}). Expected the checksums of the side files. {BINARISE}"
+        ) from None
+
+
+def digests_of_files(prefixes: Sequence[Path], kinds: Iterable[str]) -> dict[str, str]:
+    """Return one checksum of the text of these parts, and one of each kind of their side files.
+
+    Raises:
+        SideError: The file of checksums of a part does not exist, or is damaged.
+    """
+    total = {name: hashlib.sha256() for name in ("text", *sorted(kinds))}
+    for prefix in prefixes:
+        text, _, files = _recorded(prefix)
+        for name, found in total.items():
+            found.update(str(text if name == "text" else files.get(name)).encode())
+    return {name: found.hexdigest()[:16] for name, found in total.items()}
 
 
 def _paths(prefix: Path) -> list[Path]:

@@ -22,12 +22,12 @@ from ...data.side.files import WORDS, SideError
 from ...registry import method_class
 from ...registry.declarations import name_files, named_files
 from .binarise import LABELLED, ORDER_SOURCE, text_prefix
-from .checksums import RELATIONS, digest_of_relations, load_relations, require_unchanged
+from .checksums import RELATIONS, digest_of_relations, digests_of_files, file_of, load_relations, require_unchanged
 
 logger = logging.getLogger(__name__)
 
 #: facts about the side files of a training run. A checkpoint contains them among the options of the model
-FACTS = ("relations", "relations_digest", "order_source", "random_structure")
+FACTS = ("relations", "relations_digest", "order_source", "random_structure", "side_files")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,10 +198,17 @@ class FileInputs:
     If `random_structure` is given, it is the seed of the control experiment `Shuffled`. Raise Refusal for a negative seed.
     """
 
-    def __init__(self, folders: Sequence[str], languages: tuple[str, str], random_structure: int | None = None):
+    def __init__(
+        self,
+        folders: Sequence[str],
+        languages: tuple[str, str],
+        random_structure: int | None = None,
+        train_subset: str = "train",
+    ):
         least = random_structure is None or random_structure >= 0
         require_option(least, "random_structure", random_structure, "a seed of at least 0")
         self.folders, self.languages, self.random_structure = [Path(folder) for folder in folders], languages, random_structure
+        self.train_subset = train_subset
         self.readers: list[Reader] = []
         self._told = False
 
@@ -212,7 +219,8 @@ class FileInputs:
     def build(self, make: Callable[[Any], Any], args: Any) -> Any:
         """Return make(args). For a new model, store facts about the side files in `args`.
 
-        The facts are the number and the hash of the relation labels, and the origin of the reorderings.
+        The facts are the number and the hash of the relation labels, the origin of the reorderings, and the hashes of the
+        training text and of its side files.
 
         Raise PositionError if a checkpoint was trained with other relation labels, with reorderings of another origin, or with
         another value of --random-structure. All data folders must have the same labels and the same origin.
@@ -230,6 +238,8 @@ class FileInputs:
                 f"{self.folders[0] / RELATIONS}: {relations} relations. Expected {trained}, as in the training of the model. "
                 "Binarise the data with the file of the training: posenc side binarise --relations FILE."
             )
+        if kinds and trained is None:
+            args.side_files = self._digests(kinds)
         if labelled:
             self._require_labels(args)
         if "order" in kinds:
@@ -253,7 +263,13 @@ class FileInputs:
             old, new = (getattr(options, fact, _UNKNOWN) for options in (trained, args))
             if old == new or _UNKNOWN in (old, new) or not self._depend_on(fact):
                 continue
-            if fact == "order_source":
+            if fact == "side_files":
+                old, new = old or {}, new or {}
+                kinds = [kind for kind in sorted(self.kinds & old.keys() & new.keys()) if old[kind] != new[kind]]
+                if not kinds or old["text"] != new["text"]:  # another text has other side files
+                    continue
+                what, same = f"other side files of the same text ({', '.join(kinds)})", "the same side files"
+            elif fact == "order_source":
                 what, same = f"reorderings from {old!r}, but the data has reorderings from {new!r}", "the same source"
             elif fact == "random_structure":
                 what, same = f"{_structure(old)}, but this command uses {_structure(new)}", "the same structure"
@@ -273,7 +289,7 @@ class FileInputs:
 
     def _depend_on(self, fact: str) -> bool:
         """Return whether the models of the task depend on a fact of `FACTS`."""
-        if fact == "random_structure":
+        if fact in ("random_structure", "side_files"):
             return bool(self.readers)
         return "order" in self.kinds if fact == "order_source" else not self.kinds.isdisjoint(LABELLED)
 
@@ -309,6 +325,15 @@ class FileInputs:
                     f"{folder}: reorderings from {source!r}. Expected {trained!r}, as in the training of the model. "
                     "Run posenc side order with the same source."
                 )
+
+    def _digests(self, kinds: set[str]) -> dict[str, str] | None:
+        """Return the hashes of the training text and of these kinds of its side files (see `digests_of_files`).
+
+        Return None if the folders contain no training text, or no side files of it. Training then fails when it loads them.
+        """
+        prefixes = [prefix for folder in self.folders for prefix in self.parts(self.train_subset, folder)]
+        exist = prefixes and all(file_of(prefix).exists() for prefix in prefixes)
+        return digests_of_files(prefixes, kinds) if exist else None
 
     @staticmethod
     def _dictionary(folder: Path) -> Dictionary | None:

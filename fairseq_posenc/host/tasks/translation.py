@@ -55,7 +55,7 @@ class PositionTranslation(TranslationTask):
         self.segments = ForcedSegments(cfg.segments_forced, src_dict, tgt_dict)
         self.side_inputs: dict[str, SideInput] = {}  # side inputs that the models declare
         languages = (cfg.source_lang, cfg.target_lang)
-        self.files = FileInputs(utils.split_paths(cfg.data or ""), languages, cfg.random_structure)
+        self.files = FileInputs(utils.split_paths(cfg.data or ""), languages, cfg.random_structure, cfg.train_subset)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False):
         with refusing():

@@ -300,7 +300,11 @@ def test_a_resumed_training_must_have_the_same_side_files(corpus):
 
     args, resumed = training("structure+xl_pe")
     plain, heads = training("sinusoidal")[1], training("spr_rel")[1]
-    same = {"relations": 6, "relations_digest": args.relations_digest, "order_source": "a preorderer", "random_structure": None}
+    same = {
+        "relations": 6, "relations_digest": args.relations_digest, "order_source": "a preorderer", "random_structure": None,
+        "side_files": args.side_files,
+    }  # fmt: skip
+    assert sorted(args.side_files) == ["heads", "order", "relations", "text"]
     assert {name: getattr(args, name) for name in same} == same
     resumed(**same)
     resumed()  # a checkpoint of start-from, which removes these facts
@@ -310,12 +314,39 @@ def test_a_resumed_training_must_have_the_same_side_files(corpus):
         ({"relations_digest": "0"}, "last.pt: trained with other relation labels"),
         ({"order_source": "oracle"}, "last.pt: trained with reorderings from 'oracle', but the data has reorderings from 'a "),
         ({"random_structure": 3}, "last.pt: trained with --random-structure 3, but this command uses the real structure."),
+        ({"side_files": {**args.side_files, "heads": "0"}}, "last.pt: trained with other side files of the same text (heads). "),
     ):
         refused(lambda change=change: resumed(**{**same, **change}), line, anew)
         plain(**{**same, **change})  # sinusoidal reads no side files
     heads(**{**same, "relations_digest": "0", "order_source": "oracle"})  # spr_rel reads only heads
+    heads(**{**same, "side_files": {**args.side_files, "order": "0"}})
+    resumed(**{**same, "side_files": {"text": "0", "heads": "0", "order": "0", "relations": "0"}})  # fine-tuning on another text
+    resumed(**{**same, "side_files": None})  # the training run had no training text
     line = "last.pt: trained with the real structure, but this command uses --random-structure 3."
     refused(lambda: training("spr_rel", random_structure=3)[1](**same), line)
+
+
+def test_the_hashes_of_side_files_follow_their_content(corpus):
+    """Other trees of the same text change only the hash of the trees. Another text changes the hash of the text."""
+
+    def hashes(heads, words="a b"):
+        rows = {"heads": [heads], "relations": ["det root"]}
+        binarise([corpus.write("train", [(words, words)], **rows)], corpus.data)
+        return model(make(corpus), "structure")[1].side_files
+
+    first = hashes("2 0")
+    assert hashes("2 0") == first
+    other = hashes("0 1")
+    assert {name for name in first if other[name] != first[name]} == {"heads"}
+    assert hashes("2 0", "aa b")["text"] != first["text"]
+
+
+def test_a_model_without_the_training_text_has_no_hashes(corpus):
+    """For example, posenc checkpoint start-from builds a model before the side files are made."""
+    binarise([corpus.write("test", [("a b", "a b")], heads=["2 0"])], corpus.data)
+    assert model(make(corpus), "spr_rel")[1].side_files is None
+    corpus.write("train", [("a b", "a b")])
+    assert model(make(corpus), "spr_rel")[1].side_files is None
 
 
 @pytest.mark.parametrize("facts", [{}, {"order_source": "a preorderer"}], ids=["new", "trained"])
