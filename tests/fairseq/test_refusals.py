@@ -177,6 +177,17 @@ def test_a_checkpoint_of_ours_is_no_stock_checkpoint(fairseq, t5, tmp_path):
     assert result.status != 0
 
 
+@pytest.mark.parametrize("how", ["restored", "resumed"])
+def test_a_checkpoint_without_optimizer_state_is_not_resumed(fairseq, t5, tmp_path, how):
+    """For example, the output of posenc average, or of a training run with --no-save-optimizer-state."""
+    at = tmp_path / "checkpoint_last.pt" if how == "resumed" else tmp_path / "mean.pt"
+    torch.save({**fairseq.state(t5), "last_optimizer_state": None}, at)
+    options = [] if how == "resumed" else ["--restore-file", at]
+    line = fairseq.train("posenc_t5_tiny", tmp_path, *options, "--max-update", 3).refusal()
+    assert f"{at}: contains no optimizer state. Expected" in line and "use --finetune-from-model and another --save-dir" in line
+    fairseq.train("posenc_t5_tiny", tmp_path / "new", "--finetune-from-model", at, "--max-update", 1).succeeded()
+
+
 def test_stock_weights_begin_a_training_of_ours(fairseq, tmp_path):
     fairseq.train("transformer", tmp_path / "stock").succeeded()
     options = ["--finetune-from-model", tmp_path / "stock" / "checkpoint_last.pt"]

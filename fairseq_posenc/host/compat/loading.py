@@ -1,5 +1,7 @@
 """Load a checkpoint in training: compare its side files with the data of the command, and reorder its optimizer state.
 
+fairseq begins again without a message if a checkpoint has no optimizer state. Such checkpoints are refused here.
+
 The model of the checkpoint may have the same parameters in another order. An optimizer stores its state by the index of the
 parameter. With --fp16, it stores one tensor for all parameters. If the order differs, fairseq assigns the state of one parameter
 to another parameter. The order of the optimizer state is the order of the names in the checkpoint's model. Up to version 0.1.0,
@@ -18,12 +20,16 @@ from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
+from ...core import Refusal
 from .wrappers import wrapper
 
 
 @wrapper
 def _with_present_order(load_checkpoint, self, filename, reset_optimizer=False, *args, **kwargs):
-    """Wrap Trainer.load_checkpoint: the task can refuse the checkpoint, and the optimizer state is reordered before loading."""
+    """Wrap Trainer.load_checkpoint: the task can refuse the checkpoint, and the optimizer state is reordered before loading.
+
+    Raise Refusal for a checkpoint without optimizer state, unless the optimizer is reset.
+    """
     read = checkpoint_utils.load_checkpoint_to_cpu
 
     def read_in_present_order(path, *args, **kwargs) -> dict:
@@ -34,7 +40,12 @@ def _with_present_order(load_checkpoint, self, filename, reset_optimizer=False, 
         model = self.get_model()
         if "ema_fp32_params" in state["extra_state"]:  # fairseq does not convert the names in this copy of the model
             model.upgrade_state_dict(state["extra_state"]["ema_fp32_params"])
-        if not reset_optimizer and state.get("last_optimizer_state") is not None:
+        if not reset_optimizer:
+            if state.get("last_optimizer_state") is None:
+                raise Refusal(
+                    f"{path}: contains no optimizer state. Expected a checkpoint of fairseq-train that can be resumed. To start "
+                    "anew from its parameters, use --finetune-from-model and another --save-dir."
+                )
             reorder(state["last_optimizer_state"], saved_order(state["model"], model), model)
         return state
 
