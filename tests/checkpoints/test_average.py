@@ -105,6 +105,19 @@ def test_checkpoints_of_two_seeds_are_refused(posenc, build, trained, tmp_path):
     assert status == 2 and error.count("\n") == 1 and "other.pt: seed 7, but" in error and not (tmp_path / "average.pt").exists()
 
 
+def test_other_settings_are_a_warning(posenc, build, trained, tmp_path):
+    """A training run that was resumed with another end, or on other machines, has no other settings."""
+    for name, changes in (("one", "--lr 0.5 --dropout 0.25"), ("resumed", "--max-update 9 --distributed-world-size 2")):
+        config, model = build("t5", *changes.split())
+        save(tmp_path / f"{name}.pt", config, model, 40)
+    one, other = tmp_path / "one.pt", trained / "checkpoint1.pt"
+    assert posenc("average", tmp_path / "average.pt", other, tmp_path / "resumed.pt")[::2] == (0, "")
+    status, _, error = posenc("average", tmp_path / "average.pt", other, one)
+    named = f"posenc: {one} and {other} differ in dropout (0.25 and 0.1), lr ([0.5] and [0.25]). "
+    assert status == 0 and error.startswith(named)
+    assert error.count("\n") == 1
+
+
 def test_what_is_shared_stays_shared_and_the_optimizer_goes(posenc, trained, tmp_path):
     assert posenc("average", tmp_path / "average.pt", trained / "checkpoint1.pt", trained / "checkpoint2.pt")[0] == 0
     state = torch.load(tmp_path / "average.pt", weights_only=True)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ...common.files import replace_file
-from ...common.messages import shorten
+from ...common.messages import join, shorten
 from ...common.option_types import positive
 from ...core import PositionError
 from .checksum import checksum
-from .read import as_position_error, load, positions_of
+from .read import as_position_error, load, positions_of, training_of
 
 _ONE_RUN = "Expected the same model. Use checkpoints of one training run."
+#: settings that a resumed training run may change: its end, its machines, and when it saves and validates
+_MAY_CHANGE = re.compile(
+    r"max_(epoch|update)|stop_.*|patience|keep_.*|save_.*|no_.*save.*|no_epoch_checkpoints|.*validat.*|valid_subset|restore_file|"
+    r"finetune_from_model|distributed_.*|nprocs_per_node|device_id|batch_size_valid|max_tokens_valid|best_checkpoint_metric|write_.*"
+)
 _NAMES = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
 
 
@@ -33,7 +39,8 @@ def newest(folder: Path, number: int, by: str) -> list[Path]:
 def average(paths: Sequence[Path]) -> dict[str, Any]:
     """Return the checkpoint with the most updates, without optimizer state. Each parameter is its mean over all checkpoints.
 
-    The sums are computed in double precision. The specs and all integer tensors must be equal in all checkpoints.
+    The sums are computed in double precision. The specs and all integer tensors must be equal in all checkpoints. Print a warning
+    if the training runs have different settings.
     """
     sums: dict[str, Any] = {}
     last: dict[str, Any] = {}
@@ -43,9 +50,10 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         last = state if not last or _updates(state) >= _updates(last) else last
         if not sums:
             first = model
-            seed = _seed(state)
+            seed, settings = _seed(state), _settings(path, state)
         if _seed(state) != seed:
             raise PositionError(f"{path}: seed {_seed(state)}, but {paths[0]} has seed {seed}. {_ONE_RUN}")
+        _warn_about_settings(paths[0], settings, path, _settings(path, state))
         _require_same_model(paths[0], first, path, model)
         for name, tensor in _distinct(model).items():
             if tensor.is_floating_point():
@@ -66,6 +74,23 @@ def _updates(state: dict[str, Any]) -> int:
 def _seed(state: dict[str, Any]) -> int | None:
     """Return the seed of the training run, or None if it is unknown."""
     return getattr(getattr(state["cfg"], "common", None), "seed", None)
+
+
+def _settings(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Return all settings of the training run that cannot change when it is resumed."""
+    with as_position_error(path):
+        return {name: value for name, value in training_of(state).settings.items() if not _MAY_CHANGE.fullmatch(name)}
+
+
+def _warn_about_settings(first_path: Path, first: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
+    names = [name for name in sorted(first.keys() | other.keys()) if first.get(name) != other.get(name)]
+    if names:
+        values = [[shorten(str(settings.get(name)), 40) for settings in (other, first)] for name in names]
+        found = join([f"{name} ({one} and {two})" for name, (one, two) in zip(names, values)], 4)
+        print(
+            f"posenc: {path} and {first_path} differ in {found}. Expected checkpoints of one training run. Check the names.",
+            file=sys.stderr,
+        )
 
 
 def _require_same_model(first_path: Path, first: dict[str, Any], path: Path, model: dict[str, Any]) -> None:

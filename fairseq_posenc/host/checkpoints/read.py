@@ -75,7 +75,7 @@ def read(path: Path) -> Training:
     """
     state = load(path)
     with as_position_error(path):
-        return _training(state)
+        return training_of(state)
 
 
 @contextlib.contextmanager
@@ -92,7 +92,8 @@ def as_position_error(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _training(state: dict[str, Any]) -> Training:
+def training_of(state: dict[str, Any]) -> Training:
+    """Return the settings of the training run that wrote a checkpoint. Raise errors of any kind if the state is damaged."""
     from fairseq.utils import split_paths
     from omegaconf import OmegaConf
 
