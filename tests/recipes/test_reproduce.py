@@ -123,7 +123,7 @@ def test_a_new_option_does_not_separate_earlier_runs(folder):
     (command,) = [line for line in reproduce(str(run), OUT="runs/x").stdout.splitlines() if "fairseq-train" in line]
     config = convert_namespace_to_omegaconf(parsed(command))
     state = {"cfg": config, "model": {}, "optimizer_history": [{"num_updates": 0}]}
-    assert set(read._training(state).settings) - set(record.settings) == set()
+    assert set(read.training_of(state).settings) - set(record.settings) == set()
 
 
 @pytest.fixture
