@@ -115,6 +115,11 @@ def test_other_settings_are_a_warning(posenc, build, trained, tmp_path):
     status, _, error = posenc("average", tmp_path / "average.pt", other, one)
     named = f"posenc: {one} and {other} differ in dropout (0.25 and 0.1), lr ([0.5] and [0.25]). "
     assert status == 0 and error.startswith(named)
+    state = torch.load(tmp_path / "resumed.pt", weights_only=True)
+    state["cfg"]["task"]["data"] = state["cfg"]["model"]["data"] = "elsewhere"
+    torch.save(state, tmp_path / "moved.pt")
+    error = posenc("average", tmp_path / "average.pt", other, tmp_path / "moved.pt")[2]
+    assert f"moved.pt and {other} differ in data (elsewhere and " in error
     assert error.count("\n") == 1
 
 

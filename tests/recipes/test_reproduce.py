@@ -185,6 +185,12 @@ def test_a_repetition_may_have_more_test_sets_and_metrics(committed, capsys):
     assert capsys.readouterr().out.endswith("The repetition has exactly the committed numbers.\n")
 
 
+def test_committed_runs_have_no_hashes_of_side_files(committed, capsys):
+    content = committed()
+    committed(settings={**content["settings"], "side_files": {"text": "T", "heads": "A"}})
+    assert verify() == 0, capsys.readouterr().out
+
+
 def test_requested_lengths_are_not_a_repetition(committed, capsys):
     content = committed()
     (part,) = content["parts"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -77,9 +78,11 @@ def _seed(state: dict[str, Any]) -> int | None:
 
 
 def _settings(path: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Return all settings of the training run that cannot change when it is resumed."""
+    """Return the data folders, and all settings of the training run that cannot change when it is resumed."""
     with as_position_error(path):
-        return {name: value for name, value in training_of(state).settings.items() if not _MAY_CHANGE.fullmatch(name)}
+        training = training_of(state)
+    found = {name: value for name, value in training.settings.items() if not _MAY_CHANGE.fullmatch(name)}
+    return {**found, "data": os.pathsep.join(map(str, training.data))}
 
 
 def _warn_about_settings(first_path: Path, first: dict[str, Any], path: Path, other: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ class Training:
     signature: dict[str, str]  # spec of every site with the values of all options
     seed: int
     updates: int
-    data: list[Path]  # folders of prepared data. Epoch k trains on folder k modulo their number
+    data: list[Path]  # folders of prepared data. fairseq trains on one folder per epoch, in turn
     settings: dict[str, Any]  # all other settings
     averaged: int = 0  # number of checkpoints that `posenc average` has averaged. 0 for a checkpoint of fairseq
 
@@ -142,8 +142,7 @@ def _text_files(folder: Path) -> list[Path]:
     if not files:
         raise PositionError(
             f"{folder}: the training data is missing. Expected the prepared data of the training run. "
-            "Run the command in the folder "
-            "in which the training was started."
+            "Run the command in the folder in which the training was started."
         )
     return files
 
