@@ -107,7 +107,10 @@ def test_checkpoints_of_two_seeds_are_refused(posenc, build, trained, tmp_path):
 
 def test_other_settings_are_a_warning(posenc, build, trained, tmp_path):
     """A training run that was resumed with another end, or on other machines, has no other settings."""
-    for name, changes in (("one", "--lr 0.5 --dropout 0.25"), ("resumed", "--max-update 9 --distributed-world-size 2")):
+    for name, changes in (
+        ("one", "--lr 0.5 --dropout 0.25"),
+        ("resumed", "--max-update 9 --distributed-world-size 2 --reset-meters"),
+    ):
         config, model = build("t5", *changes.split())
         save(tmp_path / f"{name}.pt", config, model, 40)
     one, other = tmp_path / "one.pt", trained / "checkpoint1.pt"
@@ -116,7 +119,7 @@ def test_other_settings_are_a_warning(posenc, build, trained, tmp_path):
     named = f"posenc: {one} and {other} differ in dropout (0.25 and 0.1), lr ([0.5] and [0.25]). "
     assert status == 0 and error.startswith(named)
     state = torch.load(tmp_path / "resumed.pt", weights_only=True)
-    state["cfg"]["task"]["data"] = state["cfg"]["model"]["data"] = "elsewhere"
+    state["cfg"]["task"]["data"] = state["cfg"]["model"].data = "elsewhere"
     torch.save(state, tmp_path / "moved.pt")
     error = posenc("average", tmp_path / "average.pt", other, tmp_path / "moved.pt")[2]
     assert f"moved.pt and {other} differ in data (elsewhere and " in error

@@ -21,7 +21,8 @@ _ONE_RUN = "Expected the same model. Use checkpoints of one training run."
 #: settings that a resumed training run may change: its end, its machines, and when it saves and validates
 _MAY_CHANGE = re.compile(
     r"max_(epoch|update)|stop_.*|patience|keep_.*|save_.*|no_.*save.*|no_epoch_checkpoints|.*validat.*|valid_subset|restore_file|"
-    r"finetune_from_model|distributed_.*|nprocs_per_node|device_id|batch_size_valid|max_tokens_valid|best_checkpoint_metric|write_.*"
+    r"finetune_from_model|reset_.*|continue_once|distributed_.*|nprocs_per_node|device_id|batch_size_valid|max_tokens_valid|"
+    r"max_valid_steps|best_checkpoint_metric|write_.*"
 )
 _NAMES = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
 
