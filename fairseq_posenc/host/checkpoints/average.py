@@ -20,7 +20,7 @@ from .read import as_position_error, load, positions_of, training_of
 _ONE_RUN = "Expected the same model. Use checkpoints of one training run."
 #: settings that a resumed training run may change: its end, its machines, and when it saves and validates
 _MAY_CHANGE = re.compile(
-    r"max_(epoch|update)|stop_.*|patience|keep_.*|save_.*|no_.*save.*|no_epoch_checkpoints|.*validat.*|valid_subset|restore_file|"
+    r"max_(epoch|update)|stop_.*|patience|keep_.*|save_.*|no_.*save.*|no_.*checkpoints|.*validat.*|valid_subset|restore_file|"
     r"finetune_from_model|reset_.*|continue_once|distributed_.*|nprocs_per_node|device_id|batch_size_valid|max_tokens_valid|"
     r"max_valid_steps|best_checkpoint_metric|write_.*"
 )
